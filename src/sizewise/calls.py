@@ -1,0 +1,239 @@
+"""A call's arguments as leaves: which tensors, which Python values, in which containers.
+
+One canonical form serves warm-up, tracing and the entry check: `x=1` and a positional 1 are the same
+call, and an omitted argument equals its default.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .errors import call as call_errors
+from .errors import trace as trace_errors
+
+CONSTANT_TYPES = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Size,
+    slice,
+    range,
+)
+"""Python values that can be compared by type and value, and so can be part of a program's key."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor or Python value of a call.
+
+    ``path`` names it to the user (``input_ids``, ``batch['mask']``); ``expr`` reads it inside a
+    function that has the forward's signature.
+    """
+
+    path: str
+    expr: str
+    value: Any
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A container whose type and keys have to recur: ``keys`` is a length for tuples and lists."""
+
+    path: str
+    expr: str
+    kind: type
+    keys: Any
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One argument as it is handed on: ``keyword`` is None for a positional one."""
+
+    keyword: str | None
+    path: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, flattened. ``passed`` is its minimal form: arguments that repeat a default are left out."""
+
+    passed: tuple[Passed, ...]
+    leaves: tuple[Leaf, ...]
+    shells: tuple[Shell, ...]
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        return tuple(argument.value for argument in self.passed if argument.keyword is None)
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return {argument.keyword: argument.value for argument in self.passed if argument.keyword is not None}
+
+    def with_values(self, values: dict[str, Any]) -> Call:
+        """The same call with other values at the leaves named in ``values``; containers are rebuilt."""
+        passed = tuple(
+            Passed(argument.keyword, argument.path, _rebuilt(argument.path, argument.value, values))
+            for argument in self.passed
+        )
+        leaves = tuple(Leaf(leaf.path, leaf.expr, values.get(leaf.path, leaf.value)) for leaf in self.leaves)
+        return Call(passed, leaves, self.shells)
+
+    def tensors(self) -> Iterator[Leaf]:
+        return (leaf for leaf in self.leaves if leaf.is_tensor)
+
+    def constants(self) -> Iterator[Leaf]:
+        return (leaf for leaf in self.leaves if not leaf.is_tensor)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {leaf.path: tuple(leaf.value.shape) for leaf in self.tensors()}
+
+    def key(self) -> tuple[Any, ...]:
+        """What has to recur for the same program to serve: everything but the sizes of tensors."""
+        tensors = tuple(leaf.path for leaf in self.tensors())
+        constants = tuple((leaf.path, type(leaf.value), repr(leaf.value)) for leaf in self.constants())
+        shells = tuple((shell.path, shell.kind, repr(shell.keys)) for shell in self.shells)
+        return tensors, constants, shells
+
+
+class Signature:
+    """The forward method's signature, without ``self``."""
+
+    def __init__(self, forward: Callable[..., Any], owner: str) -> None:
+        self.signature = inspect.signature(forward)
+        self.owner = owner
+        kinds = inspect.Parameter
+        parameters = self.signature.parameters.values()
+        self.var_positional = next((p.name for p in parameters if p.kind is kinds.VAR_POSITIONAL), None)
+        self.var_keyword = next((p.name for p in parameters if p.kind is kinds.VAR_KEYWORD), None)
+
+    def names(self) -> list[str]:
+        """The arguments that can be named; ``*args`` and ``**kwargs`` are not among them."""
+        return [name for name in self.signature.parameters if name not in (self.var_positional, self.var_keyword)]
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """Flatten one call.
+
+        Raises:
+            BadCall (SW408): the arguments do not fit the signature.
+            InputClass (SW213): an argument is neither a tensor nor a comparable value.
+        """
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise call_errors.BadCall(owner=self.owner, problem=problem, signature=self.signature) from None
+        passed = self._minimal(bound)
+        bound.apply_defaults()
+        leaves: list[Leaf] = []
+        shells: list[Shell] = []
+        for name, value in bound.arguments.items():
+            if name == self.var_keyword:
+                for key in sorted(value):
+                    _flatten(key, f"{name}[{key!r}]", value[key], leaves, shells)
+                shells.append(Shell(f"**{name}", name, dict, tuple(sorted(value))))
+            elif name == self.var_positional:
+                for index, item in enumerate(value):
+                    _flatten(f"{name}[{index}]", f"{name}[{index}]", item, leaves, shells)
+                shells.append(Shell(f"*{name}", name, tuple, len(value)))
+            else:
+                _flatten(name, name, value, leaves, shells)
+        return Call(passed, tuple(leaves), tuple(shells))
+
+    def _minimal(self, bound: inspect.BoundArguments) -> tuple[Passed, ...]:
+        """The call without arguments that repeat their default, as keywords where the signature allows."""
+        kinds = inspect.Parameter
+        positional: list[Passed] = []
+        keywords: list[Passed] = []
+        has_varargs = bool(self.var_positional and bound.arguments.get(self.var_positional))
+        for name, parameter in self.signature.parameters.items():
+            before_varargs = has_varargs and parameter.kind is kinds.POSITIONAL_OR_KEYWORD
+            if name not in bound.arguments:
+                # Only defaults can be missing; before *args they hold a position.
+                if before_varargs:
+                    positional.append(Passed(None, name, parameter.default))
+                continue
+            value = bound.arguments[name]
+            if parameter.kind is kinds.VAR_POSITIONAL:
+                positional.extend(Passed(None, f"{name}[{i}]", item) for i, item in enumerate(value))
+            elif parameter.kind is kinds.VAR_KEYWORD:
+                keywords.extend(Passed(key, key, item) for key, item in value.items())
+            elif parameter.kind is kinds.POSITIONAL_ONLY or before_varargs:
+                positional.append(Passed(None, name, value))
+            elif value is not parameter.default:
+                keywords.append(Passed(name, name, value))
+        return (*positional, *keywords)
+
+    def declaration(self) -> tuple[str, dict[str, Any]]:
+        """The signature as source text for a generated function, and the defaults it names.
+
+        Defaults are passed by name (``__default_x``) because their repr need not be source.
+        """
+        defaults: dict[str, Any] = {}
+        parts: list[str] = []
+        kinds = inspect.Parameter
+        seen_star = False
+        parameters = list(self.signature.parameters.values())
+        for index, parameter in enumerate(parameters):
+            if parameter.kind is kinds.KEYWORD_ONLY and not seen_star:
+                parts.append("*")
+                seen_star = True
+            prefix = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+            seen_star = seen_star or prefix == "*"
+            text = prefix + parameter.name
+            if parameter.default is not kinds.empty:
+                defaults[f"__default_{parameter.name}"] = parameter.default
+                text += f"=__default_{parameter.name}"
+            parts.append(text)
+            following = parameters[index + 1].kind if index + 1 < len(parameters) else None
+            if parameter.kind is kinds.POSITIONAL_ONLY and following is not kinds.POSITIONAL_ONLY:
+                parts.append("/")
+        return ", ".join(parts), defaults
+
+
+def _flatten(path: str, expr: str, value: Any, leaves: list[Leaf], shells: list[Shell]) -> None:
+    if isinstance(value, (torch.Tensor, *CONSTANT_TYPES)):
+        leaves.append(Leaf(path, expr, value))
+    elif type(value) in (tuple, list):
+        shells.append(Shell(path, expr, type(value), len(value)))
+        for index, item in enumerate(value):
+            _flatten(f"{path}[{index}]", f"{expr}[{index}]", item, leaves, shells)
+    elif isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        shells.append(Shell(path, expr, type(value), tuple(value)))
+        for key, item in value.items():
+            _flatten(f"{path}[{key!r}]", f"{expr}[{key!r}]", item, leaves, shells)
+    else:
+        raise trace_errors.InputClass(path=path, type_name=f"a {type(value).__module__}.{type(value).__qualname__}")
+
+
+def _rebuilt(path: str, value: Any, values: dict[str, Any]) -> Any:
+    if path in values:
+        return values[path]
+    if type(value) in (tuple, list):
+        return type(value)(_rebuilt(f"{path}[{i}]", item, values) for i, item in enumerate(value))
+    if isinstance(value, dict):
+        # copy.copy keeps the class and the order; only the values change.
+        rebuilt = copy.copy(value)
+        for key, item in value.items():
+            rebuilt[key] = _rebuilt(f"{path}[{key!r}]", item, values)
+        return rebuilt
+    return value

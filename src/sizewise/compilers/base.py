@@ -1,0 +1,35 @@
+"""What a compiler is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled piece.
+
+    ``runnable`` takes one list of inputs, which it may empty, and returns the outputs as a sequence.
+    ``is_raw`` says that it is the generated code itself, with no wrapper around each call.
+    """
+
+    runnable: Callable[[list[Any]], Sequence[Any]]
+    compiler: str
+    is_raw: bool
+    source: str
+    seconds: float
+    why_wrapped: str = ""
+
+
+class Compiler(Protocol):
+    name: str
+
+    def compile(
+        self, graph: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, options: Mapping[str, Any]
+    ) -> Artifact:
+        """Compile ``graph`` for inputs like ``example_inputs`` (fake tensors and sizes)."""
+        ...

@@ -1,0 +1,101 @@
+"""Inductor: one piece in, the generated code's own entry point out.
+
+Private API: ``torch._inductor.compile_fx.compile_fx(inner_compile=)``, ``compile_fx_inner``, the result's
+``current_callable`` and ``source_code``, ``TracingContext.fw_metadata``. Checked on torch 2.13.0. Where a
+field is missing, or the piece needs what AOTAutograd does around a call (aliases replayed, inputs
+written through views), the wrapped callable is used instead.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .base import Artifact
+
+DEFAULTS: dict[str, Any] = {
+    # A channels-last plan for symbolic sizes was seen to assert at run time (ViT, torch 2.13).
+    "layout_optimization": False,
+    # One forked worker pool per process costs more than the few pieces that are compiled.
+    "compile_threads": 1,
+}
+
+
+class InductorCompiler:
+    name = "inductor"
+
+    def compile(
+        self, graph: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, options: Mapping[str, Any]
+    ) -> Artifact:
+        from torch._inductor import config as inductor_config
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+        started = time.perf_counter()
+        inner: list[Any] = []
+
+        def keep(inner_graph: fx.GraphModule, inner_inputs: Sequence[Any], **kwargs: Any) -> Any:
+            result = compile_fx_inner(inner_graph, inner_inputs, **kwargs)
+            inner.append((len(inner_inputs), result))
+            return result
+
+        context = torch._guards.TracingContext(fake_mode)
+        with (
+            torch._guards.tracing(context),
+            inductor_config.patch({**DEFAULTS, **options}),
+            # A hit in AOTAutograd's cache would bypass `keep`.
+            torch._functorch.config.patch(enable_autograd_cache=False),
+            # In this order: leaving inference mode turns gradients on.
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
+            wrapped = compile_fx(copy.deepcopy(graph), list(example_inputs), inner_compile=keep)
+        seconds = time.perf_counter() - started
+        source = str(getattr(inner[-1][1], "source_code", "") or "") if inner else ""
+        why = _why_wrapped(context, inner, len(example_inputs), _count_outputs(graph))
+        if why:
+            return Artifact(_from_list(wrapped), self.name, False, source, seconds, why)
+        return Artifact(inner[0][1].current_callable, self.name, True, source, seconds)
+
+
+def _count_outputs(graph: fx.GraphModule) -> int:
+    output = next(reversed(graph.graph.nodes))
+    return len(output.args[0]) if isinstance(output.args[0], (tuple, list)) else 1
+
+
+def _why_wrapped(context: Any, inner: list[Any], inputs: int, outputs: int) -> str:
+    """Why the generated code cannot be called directly, or ''."""
+    if len(inner) != 1 or not callable(getattr(inner[0][1], "current_callable", None)):
+        return "the compiler gave no single callable"
+    if inner[0][0] != inputs:
+        return "inputs were merged"
+    meta = getattr(context, "fw_metadata", None)
+    if meta is None:
+        return "no metadata on aliases"
+    unsafe = {
+        "num_outputs_aliased": "outputs that are views of inputs",
+        "num_intermediate_bases": "outputs that share memory",
+        "num_outputs_rng_offset": "random numbers",
+    }
+    for name, reason in unsafe.items():
+        if getattr(meta, name, 1):
+            return reason
+    if getattr(meta, "mutated_inp_runtime_indices", [0]):
+        return "inputs whose shape or storage is changed"
+    if getattr(meta, "tokens", None):
+        return "effect tokens"
+    if len(getattr(meta, "output_info", ())) != outputs:
+        return "outputs were added"
+    return ""
+
+
+def _from_list(wrapped: Callable[..., Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    def run(inputs: list[Any]) -> Sequence[Any]:
+        result: Sequence[Any] = wrapped(*inputs)
+        return result
+
+    return run

@@ -1,0 +1,59 @@
+"""The only reader of environment variables. Each is read when asked for, never at import."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from ..errors import config as errors
+
+PREFIX = "SIZEWISE_"
+
+
+class Variable(NamedTuple):
+    name: str
+    legal: tuple[str, ...]
+    default: str
+
+
+REQUIRE_WARM = Variable("SIZEWISE_REQUIRE_WARM", ("0", "1"), "0")
+LOG = Variable("SIZEWISE_LOG", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "WARNING")
+VARIABLES = {variable.name: variable for variable in (REQUIRE_WARM, LOG)}
+
+
+def require_warm() -> bool:
+    """Whether a call before warm-up is an error (SIZEWISE_REQUIRE_WARM=1). Raises SW136."""
+    return read(REQUIRE_WARM) == "1"
+
+
+def log_level() -> str:
+    """The level of Sizewise's logger (SIZEWISE_LOG), as `logging` names it. Raises SW136."""
+    return read(LOG)
+
+
+def read(variable: Variable) -> str:
+    """The variable's value, or its default where it is unset or empty. Raises SW136."""
+    value = os.environ.get(variable.name) or variable.default
+    if value not in variable.legal:
+        raise errors.InvalidEnvironmentValue(
+            name=variable.name, value=value, legal=", ".join(variable.legal), default=variable.default
+        )
+    return value
+
+
+def check() -> None:
+    """Check every SIZEWISE_ variable, so that a misspelt one is not ignored. Raises SW136, SW137."""
+    for name in sorted(os.environ):
+        if not name.startswith(PREFIX):
+            continue
+        if name in VARIABLES:
+            read(VARIABLES[name])
+            continue
+        near = get_close_matches(name, VARIABLES, n=1)
+        raise errors.UnknownEnvironmentVariable(
+            name=name,
+            value=os.environ[name],
+            suggestion=f"write {near[0]}, or " if near else "",
+            known=", ".join(VARIABLES),
+        )

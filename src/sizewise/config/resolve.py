@@ -1,0 +1,194 @@
+"""From what was set to what is in force: named rules, applied in order.
+
+A rule yields the values it fills in, or refuses. It never changes what was set: that is SW131.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import config as errors
+from . import sizes
+from .modes import CompilationMode, CUDAGraphMode
+
+if TYPE_CHECKING:
+    from .compilation import CompilationConfig
+
+DEVICES = ("cpu", "cuda")
+DEFAULT_SPLITTING_OPS = ("sizewise::attention",)
+
+_NO_CAPTURES = "Sizewise captures nothing yet"
+_NO_ENCODER = "Sizewise has no encoder graphs yet"
+NOT_YET = {
+    "cudagraph_capture_sizes": _NO_CAPTURES,
+    "max_cudagraph_capture_size": _NO_CAPTURES,
+    "allow_partial": _NO_CAPTURES,
+    "encoder_cudagraph_token_budgets": _NO_ENCODER,
+    "encoder_cudagraph_max_vision_items_per_batch": _NO_ENCODER,
+    "encoder_cudagraph_max_frames_per_batch": _NO_ENCODER,
+    "custom_ops": "Sizewise has no custom operators to switch yet",
+}
+"""Field -> why any value but its default would be ignored."""
+
+
+class Change(NamedTuple):
+    """One value that a rule filled in, and why."""
+
+    field: str
+    before: Any
+    after: Any
+    rule: str
+    why: str
+
+
+class Fill(NamedTuple):
+    field: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The effective config; field -> "default", "set" or the rule that filled it; what was filled in."""
+
+    config: CompilationConfig
+    sources: Mapping[str, str]
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a config is resolved for. ``dims`` is None where they are not known."""
+
+    dims: Mapping[str, tuple[int, int]] | None
+    device: str
+
+    @property
+    def first_dim(self) -> tuple[str, int, int] | None:
+        for name, (minimum, maximum) in (self.dims or {}).items():
+            return name, minimum, maximum
+        return None
+
+
+Rule = Callable[["CompilationConfig", Context], Iterable[Fill]]
+
+
+def supported_device(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    if str(context.device).split(":")[0] not in DEVICES:
+        raise errors.UnsupportedDevice(device=str(context.device), legal=", ".join(DEVICES))
+    return ()
+
+
+def available(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Refuses what would be accepted and then ignored."""
+    if config.mode is not CompilationMode.PIECEWISE:
+        raise _not_yet("mode", config.mode.name, "PIECEWISE is the only mode so far")
+    if config.cudagraph_mode not in (None, CUDAGraphMode.NONE):
+        raise _not_yet("cudagraph_mode", config.cudagraph_mode.name, _NO_CAPTURES)
+    for field, why in NOT_YET.items():
+        value = getattr(config, field)
+        if value != type(config).model_fields[field].get_default(call_default_factory=True):
+            raise _not_yet(field, value, why)
+    return ()
+
+
+def no_captures(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    yield Fill("cudagraph_mode", CUDAGraphMode.NONE, _NO_CAPTURES)
+
+
+def platform_backend(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    if config.backend == "":
+        yield Fill("backend", "inductor", f"the default on {context.device}")
+
+
+def attention_splits(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    if config.splitting_ops is None:
+        yield Fill("splitting_ops", list(DEFAULT_SPLITTING_OPS), "attention stays out of compiled pieces")
+
+
+def settled_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    if sizes.CAPTURE_SIZES in (config.compile_sizes or ()):
+        _, smallest, largest = context.first_dim or ("", 1, None)
+        settled = config.post_init_cudagraph_sizes(min_size=smallest, max_size=largest)
+        yield Fill("compile_sizes", settled.compile_sizes, "the word stands for the capture sizes")
+
+
+def sizes_within_first_dim(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    listed = {name: getattr(config, name) for name in ("compile_sizes", "compile_ranges_endpoints")}
+    for field, values in listed.items():
+        if not values or context.dims is None:
+            continue
+        if context.first_dim is None:
+            raise errors.SettingWithoutEffect(field=field, value=values, why="no dim is declared")
+        sizes.check_within(field, values, *context.first_dim)
+    return ()
+
+
+def inductor_options(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    if config.inductor_compile_config and config.backend != "inductor":
+        raise errors.SettingWithoutEffect(
+            field="inductor_compile_config",
+            value=config.inductor_compile_config,
+            why=f"backend is {config.backend!r}",
+        )
+    return ()
+
+
+RULES: tuple[Rule, ...] = (
+    supported_device,
+    available,
+    no_captures,
+    platform_backend,
+    attention_splits,
+    settled_sizes,
+    sizes_within_first_dim,
+    inductor_options,
+)
+
+
+def resolve(
+    config: CompilationConfig,
+    *,
+    dims: Mapping[str, tuple[int, int]] | None = None,
+    device: str = "cpu",
+    rules: Sequence[Rule] = RULES,
+) -> Resolved:
+    """Apply the rules in order. Raises SW131, SW134, and what the rules raise."""
+    context = Context(_checked_dims(dims), device)
+    sources = {
+        name: "set" if name in config.model_fields_set and not _open(getattr(config, name)) else "default"
+        for name in type(config).model_fields
+    }
+    changes: list[Change] = []
+    for rule in rules:
+        for field, value, why in rule(config, context):
+            before = getattr(config, field)
+            if before == value:
+                continue
+            if sources[field] == "set":
+                raise errors.RuleAgainstSetting(
+                    field=field, value=before, rule=rule.__name__, needed=value, why=why
+                )
+            config = config.replace(**{field: value})
+            sources[field] = rule.__name__
+            changes.append(Change(field, before, value, rule.__name__, why))
+    return Resolved(config, sources, tuple(changes))
+
+
+def _open(value: Any) -> bool:
+    """Whether a value asks to be filled in."""
+    return value is None or value == "" or (isinstance(value, list) and sizes.CAPTURE_SIZES in value)
+
+
+def _checked_dims(dims: Mapping[str, tuple[int, int]] | None) -> Mapping[str, tuple[int, int]] | None:
+    for name, bounds in (dims or {}).items():
+        pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
+        if len(pair) != 2 or any(type(n) is not int for n in pair) or not 1 <= pair[0] <= pair[1]:
+            raise errors.InvalidDimRange(field=f"dims[{name!r}]", value=bounds)
+    return dims
+
+
+def _not_yet(field: str, value: Any, why: str) -> errors.NotAvailableYet:
+    return errors.NotAvailableYet(field=field, value=value, why=why, instead=f"leave {field} out")

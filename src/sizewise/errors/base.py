@@ -1,0 +1,82 @@
+"""The tree of Sizewise's errors.
+
+    SizewiseError
+    ├── ConfigError            a setting, before anything was traced
+    ├── TraceError             the module cannot be traced once for every size
+    ├── BuildError             a traced program cannot be compiled, or is not equal to eager
+    ├── CallError              a call the program was not built for
+    ├── StateError             the wrapper or the module is not in a state that allows this
+    ├── CaptureError           a capture at the wrong time or of the wrong thing
+    └── CommandError           the command line: a target, a file, an option
+
+Every concrete error is a class of its own with a code. It derives from one branch of the
+tree and from the built-in class its users already catch. This file imports nothing of Sizewise.
+"""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any, ClassVar
+
+
+class SizewiseError(Exception):
+    """Base of all errors. Raise a concrete subclass with the fields of its templates as keywords.
+
+    A concrete class sets ``code`` (``SWnnn``), ``message`` (what was seen) and ``remedy`` (what to
+    do); both are `str.format` templates over the same fields.
+    """
+
+    code: ClassVar[str] = ""
+    message: ClassVar[str] = ""
+    remedy: ClassVar[str] = ""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+        super().__init__(self.render())
+
+    def render(self) -> str:
+        seen = self.message.format(**self.fields)
+        todo = self.remedy.format(**self.fields)
+        return f"{seen}\n  What to do: {todo} [{self.code}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default rebuilds from positional args, which these classes do not take.
+        return _rebuild, (type(self), self.fields)
+
+    @classmethod
+    def field_names(cls) -> frozenset[str]:
+        """The names a raise of this class has to give."""
+        parts = [*Formatter().parse(cls.message), *Formatter().parse(cls.remedy)]
+        return frozenset(name.split(".")[0].split("[")[0] for _, name, _, _ in parts if name)
+
+
+def _rebuild(cls: type[SizewiseError], fields: dict[str, Any]) -> SizewiseError:
+    return cls(**fields)
+
+
+class ConfigError(SizewiseError):
+    """A setting is wrong on its own or beside another one."""
+
+
+class TraceError(SizewiseError):
+    """The module cannot be traced once for every size in range."""
+
+
+class BuildError(SizewiseError):
+    """A traced program could not be compiled, or its results are not eager's."""
+
+
+class CallError(SizewiseError):
+    """A call differs from everything the program was built for."""
+
+
+class StateError(SizewiseError):
+    """The wrapper, or the module behind it, is not in a state that allows this."""
+
+
+class CaptureError(SizewiseError):
+    """A capture at the wrong time, or of something that cannot be captured."""
+
+
+class CommandError(SizewiseError):
+    """The command line was given something it cannot use."""

@@ -1,0 +1,62 @@
+"""Errors of compiling and checking a traced program: SW3xx."""
+
+from __future__ import annotations
+
+from .base import BuildError
+
+
+class CompileFailed(BuildError, RuntimeError):
+    code = "SW301"
+    message = (
+        "Sizewise failed to compile the model. The most likely reason for this is {reason}. "
+        "Seen in piece {piece}: {cause}"
+    )
+    remedy = "{hint}"
+
+
+class NotEqualToEager(BuildError, RuntimeError):
+    code = "SW302"
+    message = (
+        "{owner} compiled, but its result is not eager's at {sizes}: output {path}, {difference}. "
+        "It is not served."
+    )
+    remedy = (
+        'try CompilationConfig(backend="eager") to see whether the compiler is at fault; report the module with '
+        "this message."
+    )
+
+
+class ShapeOutOfRanges(BuildError, ValueError):
+    code = "SW303"
+    message = "Shape: {size} out of considered ranges: {ranges}"
+    remedy = "add the size to compile_sizes, or widen compile_ranges so that they cover it."
+
+
+class NothingToCompile(BuildError, ValueError):
+    code = "SW304"
+    message = "PiecewiseBackend got neither compile_sizes nor compile_ranges, so no call could be served."
+    remedy = "give compile_ranges=[Range(1, n)] or compile_sizes=[...]."
+
+
+class BadRange(BuildError, ValueError):
+    code = "SW305"
+    message = "Range(start={start!r}, end={end!r}) is not an inclusive interval of sizes."
+    remedy = "give ints with 1 <= start <= end."
+
+
+class NoCompiler(BuildError, RuntimeError):
+    code = "SW306"
+    message = "Inductor needs a C++ compiler and found none ({seen})."
+    remedy = "install g++ (apt-get install g++) or set CXX, or use CompilationConfig(backend=\"eager\"). See `sizewise doctor`."
+
+
+class NotDeterministic(BuildError, RuntimeError):
+    code = "SW307"
+    message = "{owner} gives different results for equal inputs in eager mode (output {path} at {sizes})."
+    remedy = "remove the randomness: results that cannot be repeated cannot be checked."
+
+
+class NoCompiledEntry(BuildError, RuntimeError):
+    code = "SW308"
+    message = "Missing compiled runnable for range {range}. Available keys: {available}"
+    remedy = "call compile_all() (or compile_range) before the first call."

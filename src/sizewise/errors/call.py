@@ -1,0 +1,71 @@
+"""Errors of a call that the program was not built for: SW4xx."""
+
+from __future__ import annotations
+
+from .base import CallError
+
+
+class SizeOutOfRange(CallError, ValueError):
+    code = "SW401"
+    message = "{argument}.shape[{axis}] is {seen}, outside dim {dim!r} ({min} to {max})."
+    remedy = 'widen the declared range, split the call, or set on_outside="eager".'
+
+
+class WrongDtype(CallError, TypeError):
+    code = "SW402"
+    message = "{argument} has dtype {seen}; the program was built for {wanted}."
+    remedy = 'convert the argument, or warm up with this dtype as well (warmup_many), or set on_outside="eager".'
+
+
+class WrongDevice(CallError, ValueError):
+    code = "SW403"
+    message = "{argument} is on {seen}; the program was built for {wanted}."
+    remedy = "move the argument to the device of the module."
+
+
+class WrongShape(CallError, ValueError):
+    code = "SW404"
+    message = "{argument} has shape {seen}; the program was built for {wanted}."
+    remedy = 'declare the axis as a Dim if it may change, or set on_outside="eager".'
+
+
+class UnequalDims(CallError, ValueError):
+    code = "SW405"
+    message = "{argument}.shape[{axis}] is {seen}, but dim {dim!r} is {wanted} by {first}."
+    remedy = "sizes that share a name must be equal; give unequal sizes dims of their own."
+
+
+class OtherValue(CallError, ValueError):
+    code = "SW406"
+    message = "{argument} is {seen}; the program was built for {wanted}."
+    remedy = 'warm up with each value you will use (warmup_many), or set on_outside="eager".'
+
+
+class RequiresGrad(CallError, RuntimeError):
+    code = "SW407"
+    message = "{argument} requires grad, but Sizewise is for inference: no gradient would come out."
+    remedy = "detach() the argument, or use the original module for training."
+
+
+class BadCall(CallError, TypeError):
+    code = "SW408"
+    message = "the call does not fit the forward method of {owner}: {problem}."
+    remedy = "its signature is {signature}."
+
+
+class OtherAmbient(CallError, RuntimeError):
+    code = "SW409"
+    message = "{setting} is {seen}; the program was built under {wanted}."
+    remedy = 'warm up under the setting you serve with, or set on_outside="eager".'
+
+
+class NotPlainTensor(CallError, TypeError):
+    code = "SW410"
+    message = "{argument} is {seen}; the program was built for a plain torch.Tensor."
+    remedy = 'convert the argument to a dense torch.Tensor, or set on_outside="eager".'
+
+
+class WrittenInputLayout(CallError, ValueError):
+    code = "SW411"
+    message = "{argument} is written or returned by the module and {problem}."
+    remedy = "pass a contiguous tensor of its own."

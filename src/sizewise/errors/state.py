@@ -1,0 +1,77 @@
+"""Errors of the wrapper's state and manners: SW5xx."""
+
+from __future__ import annotations
+
+from .base import StateError
+
+
+class Closed(StateError, RuntimeError):
+    code = "SW501"
+    message = "{owner} is closed."
+    remedy = "compile the module again."
+
+
+class NotWarm(StateError, RuntimeError):
+    code = "SW502"
+    message = "{owner} was called before warm-up while SIZEWISE_REQUIRE_WARM=1."
+    remedy = "call warmup(...) before serving."
+
+
+class Stale(StateError, RuntimeError):
+    code = "SW503"
+    message = "{owner} has changed since warm-up: {what}."
+    remedy = 'call refresh() to build for the module as it is now, or set on_stale="eager".'
+
+
+class TrainRefused(StateError, RuntimeError):
+    code = "SW504"
+    message = "{owner} is compiled for inference, so it cannot be put into training mode."
+    remedy = "train the original module (fast.__wrapped__)."
+
+
+class NotPicklable(StateError, TypeError):
+    code = "SW505"
+    message = "{owner} holds compiled code and cannot be pickled or replicated."
+    remedy = "send the original module (fast.__wrapped__) and compile it where it runs."
+
+
+class GenerateRefused(StateError, AttributeError):
+    code = "SW506"
+    message = "{owner}.{name} would run the original forward, not the compiled one."
+    remedy = "use sizewise.compile(model, inplace=True), or call fast.__wrapped__.{name} to run the original."
+
+
+class ForwardedMissing(StateError, AttributeError):
+    code = "SW507"
+    message = "{owner!r} object has no attribute {name!r}; nor has the module it wraps ({wrapped})."
+    remedy = "check the spelling."
+
+
+class NotAvailable(StateError, NotImplementedError):
+    code = "SW508"
+    message = "{what} does not exist in this version of Sizewise."
+    remedy = "{hint}"
+
+
+class BadTarget(StateError, TypeError):
+    code = "SW509"
+    message = "sizewise.compile takes a module, a function or a module class; seen: {seen}."
+    remedy = "pass an nn.Module instance, a plain function, or use it as a decorator on either."
+
+
+class BadOption(StateError, ValueError):
+    code = "SW510"
+    message = "{option}={seen!r} is not one of {legal}."
+    remedy = "pass one of the legal values."
+
+
+class TooManyPrograms(StateError, ValueError):
+    code = "SW511"
+    message = "the warm-up calls need {needed} programs, more than max_programs={limit}: {keys}."
+    remedy = "warm up with fewer combinations of Python values, or raise CompilationConfig(max_programs=)."
+
+
+class Busy(StateError, RuntimeError):
+    code = "SW512"
+    message = "{owner} cannot {action} while it is {state}."
+    remedy = "wait until it is ready or new."

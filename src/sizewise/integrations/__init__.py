@@ -1,0 +1,1 @@
+"""Other libraries' own extension points. Each file imports its library late."""

@@ -1,0 +1,326 @@
+"""One call of Dynamo: a module and example arguments in, one fx graph and what it assumed out.
+
+Private API: the keyword arguments of ``torch._dynamo.decorators.mark_unbacked``,
+``torch._guards.TracingContext``, ``Node._dynamo_source`` and ``meta["example_value"]``, and the config
+names patched below. Checked on torch 2.13.0. Without ``min``/``max`` in ``mark_unbacked`` (torch 2.11)
+the bounds are left to the entry check, which holds them in any case.
+
+Dynamo keeps compiled frames on the code object it compiled. The traced function is therefore made
+afresh for every trace, so that nothing stays on the user's ``forward`` and no earlier trace is found.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import fx, nn
+from torch._dynamo.decorators import mark_unbacked
+
+from ..calls import Call
+from ..dims import Dim, DimSpec
+from ..errors import trace as errors
+
+MODULE = "__sizewise_module__"
+ARGUMENT = "__sizewise_argument_"
+_MARKER_BASE = 2**40
+_counter = itertools.count()
+
+_SIDE_EFFECTS = "certain side effects happened"
+_DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
+
+HARMLESS_EFFECTS = (
+    # transformers.utils.output_capturing sets and resets it around every forward.
+    "._active_collector",
+)
+"""Side effects that leave nothing behind, by the end of the name Dynamo gives them."""
+
+UNBACKED = "unbacked"
+BACKED = "backed"
+
+
+@dataclass
+class GuardRecord:
+    """One guard Dynamo made: its kind, what it is on, and the value it saw (for the audit)."""
+
+    kind: str
+    name: str
+    derived: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+class _IntMarker(int):
+    """A marker that the code around the graph can hold as a size.
+
+    Its value is far from any real size, so that arithmetic on it would show.
+    """
+
+    @property
+    def index(self) -> int:
+        return int(self) - _MARKER_BASE
+
+
+@dataclass
+class RawTrace:
+    """What one trace gave, before anything is interpreted."""
+
+    graph: fx.GraphModule
+    result: Any
+    """The forward's return value with a marker in place of each graph output."""
+    markers: list[Any]
+    """Per graph output: a stand-in tensor (known by identity) or an int marker for a size."""
+    guards: list[GuardRecord]
+    side_effects: list[str]
+    fake_mode: Any
+    context: Any
+    call: Call
+    """The example call, on copies of the user's tensors."""
+
+
+class _Stop(BaseException):
+    """Ends the traced call before Dynamo's code replays a side effect on the user's objects."""
+
+
+def capture(module: nn.Module, call: Call, spec: DimSpec, policy: Mapping[str, str], owner: str) -> RawTrace:
+    """Trace ``module`` once for ``call``; sizes named in ``spec`` stay symbolic.
+
+    ``policy`` says per dim name whether its symbol is ``unbacked`` or ``backed``.
+
+    Raises:
+        NotTraceable (SW207), EmptyGraph (SW219).
+        SizeGuard (internal): a size had to be known; another policy may do.
+    """
+    call = call.with_values({leaf.path: _own_copy(leaf.value) for leaf in call.tensors()})
+    _mark(call, spec, policy)
+    seen: dict[str, Any] = {}
+    guards: list[GuardRecord] = []
+
+    def backend(graph: fx.GraphModule, _inputs: list[Any], **_: Any) -> Any:
+        context = torch._guards.TracingContext.get()
+        markers = [_stand_in(index, node) for index, node in enumerate(_outputs(graph))]
+        seen.update(graph=graph, context=context, fake_mode=context.fake_mode, markers=markers)
+
+        def stand_in(*_args: Any) -> Any:
+            if side_effects:
+                raise _Stop
+            return markers
+
+        return stand_in
+
+    def drop_guards(entries: Any) -> list[bool]:
+        guards.extend(_record(entry) for entry in entries)
+        return [False] * len(entries)
+
+    with _quiet_dynamo() as side_effects:
+        options = {"guard_filter_fn": drop_guards}
+        compiled = torch.compile(_entry(call), backend=backend, fullgraph=True, options=options)
+        result = None
+        try:
+            result = compiled(module, *(argument.value for argument in call.passed))
+        except _Stop:
+            pass
+        except Exception as problem:
+            _explain(problem, owner, call)
+    if "graph" not in seen:
+        raise errors.EmptyGraph(owner=owner)
+    return RawTrace(
+        graph=seen["graph"],
+        result=result,
+        markers=seen["markers"],
+        guards=guards,
+        side_effects=side_effects,
+        fake_mode=seen["fake_mode"],
+        context=seen["context"],
+        call=call,
+    )
+
+
+def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy: marks and writes stay off the user's tensor."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def argument_path(root: str, call: Call) -> str | None:
+    """The user's path of a local of the traced function, or None for another local."""
+    index = root.removeprefix(ARGUMENT)
+    if index == root or not index.isdigit():
+        return None
+    return call.passed[int(index)].path
+
+
+def is_int_marker(value: Any) -> bool:
+    return isinstance(value, _IntMarker)
+
+
+def source_of(node: fx.Node) -> Any:
+    """The Dynamo source of a placeholder."""
+    return getattr(node, "_dynamo_source", None) or node.meta["grapharg"].source
+
+
+def _outputs(graph: fx.GraphModule) -> tuple[fx.Node, ...]:
+    node = next(reversed(graph.graph.nodes))
+    return tuple(node.args[0])  # type: ignore[arg-type]
+
+
+def _stand_in(index: int, node: Any) -> Any:
+    value = node.meta["example_value"] if isinstance(node, fx.Node) else node
+    if isinstance(value, torch.Tensor):
+        return torch.empty(0)
+    if isinstance(value, torch.SymInt):
+        return _IntMarker(_MARKER_BASE + index)
+    return value
+
+
+def _entry(call: Call) -> Any:
+    """A new function of a module and the call's arguments that calls the module.
+
+    Its file name is unique, so that what Dynamo remembers by code location is never shared.
+    """
+    names = [f"{ARGUMENT}{index}" for index in range(len(call.passed))]
+    passed = [
+        name if argument.keyword is None else f"{argument.keyword}={name}"
+        for name, argument in zip(names, call.passed, strict=True)
+    ]
+    header = ", ".join([MODULE, *names])
+    source = f"def traced({header}):\n    return {MODULE}({', '.join(passed)})\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, f"<sizewise trace {next(_counter)}>", "exec"), namespace)
+    return namespace["traced"]
+
+
+def _mark(call: Call, spec: DimSpec, policy: Mapping[str, str]) -> None:
+    """Mark the call's tensors; they are copies of the user's (see `capture`)."""
+    tensors = {leaf.path: leaf.value for leaf in call.tensors()}
+    for path, axes in spec.items():
+        for axis, dim in axes.items():
+            if path not in tensors:
+                continue
+            if policy.get(dim.name) == UNBACKED:
+                hint = max(2, min(dim.max, 16))
+                mark_unbacked(tensors[path], axis, shape_id=dim.name, hint_override=hint, **_bounds(dim))
+            elif policy.get(dim.name) == BACKED:
+                torch._dynamo.mark_dynamic(tensors[path], axis, min=max(2, dim.min), max=dim.max)
+
+
+def _bounds(dim: Dim) -> dict[str, int]:
+    known = inspect.signature(mark_unbacked).parameters
+    return {"min": dim.min, "max": dim.max} if "min" in known else {}
+
+
+@contextmanager
+def _quiet_dynamo() -> Iterator[list[str]]:
+    """Dynamo set up for one trace; yields the list that side effects are reported into."""
+    found: list[str] = []
+
+    def note(message: Any, *_args: Any, **_kwargs: Any) -> None:
+        text = str(message)
+        if _SIDE_EFFECTS in text:
+            sources = ast.literal_eval(text.partition("double check:")[2].strip())
+            found.extend(source for source in sources if not source.endswith(HARMLESS_EFFECTS))
+
+    settings = {
+        "side_effect_replay_policy": "warn",
+        "automatic_dynamic_shapes": False,
+        "assume_static_by_default": True,
+        "specialize_int": True,
+        "specialize_float": True,
+        "error_on_recompile": False,
+        "suppress_errors": False,
+        "verbose": False,
+    }
+    with (
+        torch._dynamo.config.patch(**settings),
+        # One symbol per declared axis, also where two examples happen to have equal sizes.
+        torch.fx.experimental._config.patch(use_duck_shape=False),
+        # In this order: leaving inference mode turns gradients on.
+        torch.inference_mode(False),
+        torch.no_grad(),
+        _silenced("torch._guards", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        warnings.showwarning = note
+        warnings.filterwarnings("always", message=f".*{_SIDE_EFFECTS}")
+        yield found
+
+
+@contextmanager
+def _silenced(*names: str) -> Iterator[None]:
+    """No log lines from these loggers: what they would print is part of the error raised."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _record(entry: Any) -> GuardRecord:
+    code = getattr(entry.orig_guard, "code_list", None) or ()
+    return GuardRecord(entry.guard_type, entry.name, tuple(entry.derived_guard_types), tuple(code))
+
+
+def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:
+    """Dynamo's exception as a Sizewise error that shows the user's own line."""
+    text = str(problem)
+    where = user_location(problem)
+    reason = _in_words(_first_line(text), call)
+    if any(sign in text for sign in _DATA_DEPENDENT) or "GuardOnDataDependentSymNode" in text:
+        raise SizeGuard(reason=reason, where=where, owner=owner) from problem
+    if type(problem).__name__ == "ConstraintViolationError" or "ConstraintViolation" in text:
+        raise SizeGuard(reason=reason, where=where, owner=owner) from problem
+    hint = _hints(text) or (
+        "name an operator in splitting_ops around the part that cannot be traced, or rewrite that line."
+    )
+    raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
+
+
+class SizeGuard(Exception):
+    """The trace needed to know a size. Internal: the policy decides what to do about it."""
+
+    def __init__(self, reason: str, where: str, owner: str) -> None:
+        super().__init__(reason)
+        self.reason, self.where, self.owner = reason, where, owner
+
+
+def user_location(problem: BaseException) -> str:
+    """``\\n  at file:line in function: code`` of the innermost user frame Dynamo recorded, or ''."""
+    stack = getattr(problem, "real_stack", None) or ()
+    frames = [frame for frame in stack if not frame.filename.startswith("<sizewise")]
+    if not frames:
+        return ""
+    frame = frames[-1]
+    code = f": {frame.line}" if frame.line else ""
+    return f"\n  at {frame.filename}:{frame.lineno} in {frame.name}{code}"
+
+
+def _first_line(text: str) -> str:
+    """The line of a torch message that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith("- Not all values") or "Could not guard" in line]
+    return (telling or lines or ["no message"])[0].removeprefix("- ")
+
+
+def _in_words(reason: str, call: Call) -> str:
+    """Dynamo's names for the traced function's locals replaced by the user's."""
+    reason = reason.replace(f"L['{MODULE}']", "self")
+    reason = re.sub(rf"L\['{ARGUMENT}(\d+)'\]", lambda found: call.passed[int(found.group(1))].path, reason)
+    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", reason)
+
+
+def _hints(text: str) -> str:
+    """The hints of Dynamo's own graph-break message, as one line."""
+    found = re.findall(r"^\s*Hint: (.+)$", text, re.MULTILINE)
+    return " ".join(dict.fromkeys(found))

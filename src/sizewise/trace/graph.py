@@ -1,0 +1,351 @@
+"""A traced module: the graph, where its inputs come from, what it returns, what it assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch import fx, nn
+
+from ..calls import Call
+from ..dims import Dim, DimSpec
+from ..errors import trace as errors
+from . import dynamo
+from .outputs import Output, read_template
+from .shapes import Assumption, SizeFunction, SymbolTable, expression, settle
+from .sources import SourcePath, path_of
+
+MODULE_TENSOR_KINDS = ("parameter", "buffer", "attribute")
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One placeholder.
+
+    ``kind``: ``parameter``, ``buffer`` or ``attribute`` (a tensor of the module at ``steps``), ``dynamic``
+    (the argument ``path``), ``persistent`` (an argument bound once), ``derived`` (made from another input
+    by a recipe), or ``size`` (the size ``path.shape[axis]``).
+    """
+
+    kind: str
+    name: str
+    path: str
+    steps: tuple[tuple[str, Any], ...] = ()
+    axis: int | None = None
+    shape: tuple[int | SizeFunction, ...] = ()
+    stride: tuple[int | SizeFunction, ...] = ()
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    recipe: str = ""
+
+
+@dataclass
+class TracedGraph:
+    """The result of one trace. ``graph`` keeps torch's own example values in ``meta``."""
+
+    owner: str
+    graph: fx.GraphModule
+    inputs: list[GraphInput]
+    template: Output
+    spec: DimSpec
+    dims: dict[str, Dim]
+    policy: dict[str, str]
+    symbols: SymbolTable
+    assumptions: list[Assumption]
+    guards: list[dynamo.GuardRecord]
+    call: Call
+    fake_mode: Any
+    context: Any
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+
+def interpret(
+    raw: dynamo.RawTrace, module: nn.Module, spec: DimSpec, dims: Mapping[str, Dim], policy: Mapping[str, str], owner: str
+) -> TracedGraph:
+    """Everything a raw trace says, in the user's words; refuses what cannot be kept.
+
+    Raises:
+        SideEffect (SW211), OutputClass (SW212), UnboundInput (SW218), SizeSpecialized (SW209),
+        SizeAssumption (SW210), RandomOperator (SW217), NotTraceable (SW207).
+    """
+    if raw.side_effects:
+        sources = ", ".join(source.replace(f"L['{dynamo.MODULE}']", "self") for source in raw.side_effects)
+        raise errors.SideEffect(owner=owner, sources=sources)
+    _refuse_random(raw.graph, owner)
+    symbols, equal_dims = _symbols(raw, spec, dims)
+    inputs = [_input(node, raw, module, symbols, owner) for node in _placeholders(raw.graph)]
+    assumptions = equal_dims + _assumptions(raw, symbols, owner)
+    _drop_assertions(raw.graph)
+    _use_symbol_inputs(raw.graph)
+    raw.graph.graph.lint()
+    raw.graph.recompile()
+    return TracedGraph(
+        owner=owner,
+        graph=raw.graph,
+        inputs=inputs,
+        template=_template(raw, module, inputs, owner),
+        spec=spec,
+        dims=dict(dims),
+        policy=dict(policy),
+        symbols=symbols,
+        assumptions=assumptions,
+        guards=raw.guards,
+        call=raw.call,
+        fake_mode=raw.fake_mode,
+        context=raw.context,
+    )
+
+
+def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _user_path(source: SourcePath, call: Call) -> str | None:
+    """The argument path of a source, or None when it is not an argument."""
+    root = dynamo.argument_path(source.root, call) if source.root_kind == "local" else None
+    if root is None or any(kind != "item" for kind, _ in source.steps):
+        return None
+    return root + "".join(f"[{key!r}]" for _, key in source.steps)
+
+
+def _symbols(
+    raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]
+) -> tuple[SymbolTable, list[Assumption]]:
+    """Which symbol stands for which dim, and dims the trace made equal to one another.
+
+    Raises:
+        SizeSpecialized (SW209): the trace fixed a declared dim.
+    """
+    names: dict[sympy.Symbol, str] = {}
+    equal: dict[tuple[str, str], Assumption] = {}
+    for node in _placeholders(raw.graph):
+        value = node.meta.get("example_value")
+        source = path_of(dynamo.source_of(node))
+        path = _user_path(source, raw.call) if source is not None else None
+        if path is None or not isinstance(value, torch.Tensor):
+            continue
+        for axis, dim in spec.get(path, {}).items():
+            expr = expression(value.shape[axis])
+            if not isinstance(expr, sympy.Symbol):
+                raise errors.SizeSpecialized(dim=dim.name, seen=expr, min=dim.min, max=dim.max, where="")
+            name = names.setdefault(expr, dim.name)
+            if name != dim.name:
+                text = f"{name} == {dim.name}"
+                equal[name, dim.name] = Assumption(text, "checked", "at every call", relation=(name, dim.name))
+    # A symbol that was merged into another one still stands in earlier conditions.
+    for symbol, kept in raw.fake_mode.shape_env.replacements.items():
+        if kept in names:
+            names.setdefault(symbol, names[kept])
+    return SymbolTable(names, dims), list(equal.values())
+
+
+def _input(node: fx.Node, raw: dynamo.RawTrace, module: nn.Module, symbols: SymbolTable, owner: str) -> GraphInput:
+    source = path_of(dynamo.source_of(node))
+    value = node.meta.get("example_value")
+    text = str(source) if source is not None else type(dynamo.source_of(node)).__name__
+    if source is None or source.root_kind != "local":
+        raise errors.UnboundInput(owner=owner, source=text)
+    path = _user_path(source, raw.call)
+    if not isinstance(value, torch.Tensor):
+        if path is None or source.size_axis is None:
+            raise errors.UnboundInput(owner=owner, source=text)
+        return GraphInput("size", node.name, path, axis=source.size_axis)
+    meta = {
+        "shape": tuple(_size(item, symbols) for item in value.shape),
+        "stride": tuple(_size(item, symbols) for item in value.stride()) if value.layout == torch.strided else (),
+        "dtype": value.dtype,
+        "device": value.device,
+    }
+    if path is not None:
+        return GraphInput("dynamic", node.name, path, **meta)
+    if source.root != dynamo.MODULE:
+        raise errors.UnboundInput(owner=owner, source=text)
+    kind = "attribute"
+    if len(source.steps) >= 2 and source.steps[-2] == ("attr", "_parameters"):
+        kind = "parameter"
+    elif len(source.steps) >= 2 and source.steps[-2] == ("attr", "_buffers"):
+        kind = "buffer"
+    return GraphInput(kind, node.name, module_path(source.steps), source.steps, **meta)
+
+
+def module_path(steps: tuple[tuple[str, Any], ...]) -> str:
+    """The dotted name of a module's tensor: ``encoder.layer.0.weight``."""
+    registries = {("attr", "_modules"), ("attr", "_parameters"), ("attr", "_buffers")}
+    return ".".join(str(key) for kind, key in steps if (kind, key) not in registries)
+
+
+def _size(value: Any, symbols: SymbolTable) -> int | SizeFunction:
+    return value if isinstance(value, int) else symbols.function(value)
+
+
+def _assumptions(raw: dynamo.RawTrace, symbols: SymbolTable, owner: str) -> list[Assumption]:
+    """Every condition on sizes the trace relied on, settled over the declared ranges."""
+    env = raw.fake_mode.shape_env
+    conditions: dict[sympy.Basic, str] = {}
+    for guard in env.guards:
+        conditions.setdefault(guard.expr, _where(getattr(guard, "sloc", None)))
+    for asserts in env.deferred_runtime_asserts.values():
+        for item in asserts:
+            conditions.setdefault(item.expr, _stack_where(item))
+    settled: list[Assumption] = []
+    for expr, where in conditions.items():
+        unknown = symbols.unknown(expr)
+        if unknown:
+            _refuse_data_dependent(unknown, owner, where)
+        assumption = settle(expr, symbols)
+        if assumption.verdict == "refuted":
+            point = ", ".join(f"{name}={size}" for name, size in assumption.counterexample)
+            raise errors.SizeAssumption(owner=owner, assumption=assumption.text, counterexample=point, where=where)
+        settled.append(assumption)
+    for node in raw.graph.graph.nodes:
+        for symbol in _symbols_of(node.meta.get("example_value")):
+            if symbol not in symbols.names:
+                _refuse_data_dependent([symbol], owner, node_location(node))
+    return settled
+
+
+def _symbols_of(value: Any) -> set[sympy.Symbol]:
+    if isinstance(value, torch.Tensor):
+        sizes = [size for size in value.shape if isinstance(size, torch.SymInt)]
+        return set().union(*(expression(size).free_symbols for size in sizes)) if sizes else set()
+    if isinstance(value, (tuple, list)):
+        return set().union(*map(_symbols_of, value)) if value else set()
+    if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+        return set(expression(value).free_symbols)
+    return set()
+
+
+def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, where: str) -> None:
+    names = ", ".join(map(str, unknown))
+    raise errors.NotTraceable(
+        owner=owner,
+        reason=f"a size or value depends on the data ({names})",
+        where=where,
+        hint="use a mask instead of selecting elements, or name the operator in splitting_ops.",
+    )
+
+
+def _where(location: Any) -> str:
+    text = str(getattr(location, "user", "") or "")
+    return f"\n  at {text}" if text else ""
+
+
+def _stack_where(item: Any) -> str:
+    frames = [frame for frame in item.stack.summary() if "/torch/" not in frame.filename]
+    frames = [frame for frame in frames if "sizewise" not in frame.filename]
+    if not frames:
+        return ""
+    return f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}: {frames[-1].line}"
+
+
+def node_location(node: fx.Node) -> str:
+    """The user's line a node came from, as ``\\n  at file:line ...``, or ''."""
+    lines = [line.strip() for line in (node.stack_trace or "").splitlines() if line.strip()]
+    places = [i for i, line in enumerate(lines) if line.startswith("File ") and "<sizewise" not in line]
+    if not places:
+        return ""
+    place = places[-1]
+    code = f": {lines[place + 1]}" if place + 1 < len(lines) else ""
+    return f"\n  at {lines[place].removeprefix('File ')}{code}"
+
+
+_RANDOM = {"rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "multinomial"}
+_RANDOM |= {"normal", "poisson", "uniform_", "normal_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "random_"}
+_RANDOM |= {"log_normal_", "rrelu", "native_dropout"}
+_DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+
+
+def _refuse_random(graph: fx.GraphModule, owner: str) -> None:
+    for node in graph.graph.nodes:
+        name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+        name = str(name).split(".")[0]
+        drops = name in _DROPOUTS and _is_training(node)
+        tags = getattr(node.target, "tags", ())
+        if name in _RANDOM or drops or torch.Tag.nondeterministic_seeded in tags:
+            raise errors.RandomOperator(owner=owner, operator=name, where=node_location(node))
+
+
+def _is_training(node: fx.Node) -> bool:
+    """Whether a dropout call really drops: (input, p, training, ...)."""
+    p = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+    training = node.args[2] if len(node.args) > 2 else node.kwargs.get("training", True)
+    return bool(training) and p != 0
+
+
+def _drop_assertions(graph: fx.GraphModule) -> None:
+    """Remove run-time asserts on sizes: each was settled before, for every size in range."""
+    for node in reversed(list(graph.graph.nodes)):
+        is_assert = node.op == "call_function" and node.target in (
+            torch.ops.aten._assert_scalar.default,
+            torch._check,
+        )
+        is_unused_size = not node.users and isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymBool))
+        constant_check = not node.users and isinstance(node.meta.get("example_value"), bool)
+        if is_assert or (node.op == "call_function" and (is_unused_size or constant_check)):
+            graph.graph.erase_node(node)
+
+
+def _use_symbol_inputs(graph: fx.GraphModule) -> None:
+    """Read each size from the one placeholder that holds it, not from whichever tensor was near."""
+    holders: dict[sympy.Symbol, fx.Node] = {}
+    for node in graph.graph.nodes:
+        value = node.meta.get("example_value")
+        if not isinstance(value, torch.SymInt):
+            continue
+        expr = expression(value)
+        if node.op == "placeholder":
+            holders.setdefault(expr, node)
+        elif expr in holders and node is not holders[expr]:
+            node.replace_all_uses_with(holders[expr])
+    for node in reversed(list(graph.graph.nodes)):
+        if node.op == "call_function" and not node.users and isinstance(node.meta.get("example_value"), torch.SymInt):
+            graph.graph.erase_node(node)
+
+
+def _template(raw: dynamo.RawTrace, module: nn.Module, inputs: list[GraphInput], owner: str) -> Output:
+    known: dict[int, tuple[str, str]] = {}
+    for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
+        known[id(tensor)] = ("tensor", name)
+    for leaf in raw.call.tensors():
+        known[id(leaf.value)] = ("input", leaf.path)
+
+    def view_of_input(value: torch.Tensor) -> int | None:
+        return _promote_view(value, raw)
+
+    return read_template(raw.result, raw.markers, dynamo.is_int_marker, known, view_of_input, owner)
+
+
+def _promote_view(value: torch.Tensor, raw: dynamo.RawTrace) -> int | None:
+    """Make a view of an argument that the forward returns (``x.T``) an output of the graph.
+
+    Dynamo takes such a view outside the graph; the graph still holds its node, without users. It is
+    known by the storage it shares with the argument and by its shape, and has to be the only one.
+    """
+    bases = [leaf for leaf in raw.call.tensors() if _storage(leaf.value) == _storage(value)]
+    placeholders = {
+        _user_path(source, raw.call): node
+        for node in _placeholders(raw.graph)
+        if (source := path_of(dynamo.source_of(node))) is not None
+    }
+    found = []
+    for node in raw.graph.graph.nodes:
+        fake = node.meta.get("example_value")
+        if node.users or node.op == "placeholder" or not isinstance(fake, torch.Tensor) or fake.ndim != value.ndim:
+            continue
+        for leaf in bases:
+            base = placeholders.get(leaf.path)
+            if base is not None and _storage(fake) == _storage(base.meta["example_value"]):
+                found.append(node)
+    if len(found) != 1:
+        return None
+    output = next(reversed(raw.graph.graph.nodes))
+    output.args = ((*output.args[0], found[0]),)
+    return len(output.args[0]) - 1
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata

@@ -1,0 +1,157 @@
+"""The output template: what the forward returned, with graph outputs in place of its tensors.
+
+Dynamo's graph is a flat list. Keys, constants and container classes live in the code around it,
+which is run once with stand-ins; this file reads the result. Containers are known by import path,
+so a template can be written down and read back without pickle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..calls import CONSTANT_TYPES
+from ..errors import trace as errors
+
+
+@dataclass(frozen=True)
+class Output:
+    """A node of the template.
+
+    ``kind``: ``graph`` (graph output ``index``), ``input`` (argument ``path``), ``tensor`` (parameter or
+    buffer at ``path``), ``constant`` (``value``), or a container: ``tuple``, ``list``, ``dict`` (any dict
+    class), ``namedtuple``, ``structseq``, ``fields`` (a dataclass, transformers' ModelOutput included).
+    """
+
+    kind: str
+    index: int = -1
+    path: str = ""
+    value: Any = None
+    cls: str = ""
+    keys: tuple[Any, ...] = ()
+    children: tuple[Output, ...] = ()
+
+
+def read_template(
+    result: Any,
+    markers: list[Any],
+    is_int_marker: Callable[[Any], bool],
+    known_tensors: Mapping[int, tuple[str, str]],
+    view_of_input: Callable[[torch.Tensor], int | None],
+    owner: str,
+) -> Output:
+    """The template of ``result``.
+
+    ``markers`` are the stand-ins per graph output; ``known_tensors`` maps the id of an argument's or
+    the module's tensor to (kind, path); ``view_of_input`` gives the graph output of a view of an argument.
+
+    Raises:
+        OutputClass (SW212): a leaf or container cannot be rebuilt.
+    """
+    by_id = {id(marker): index for index, marker in enumerate(markers) if isinstance(marker, torch.Tensor)}
+    reader = _Reader(by_id, is_int_marker, known_tensors, view_of_input, owner)
+    return reader.read(result, "the result")
+
+
+@dataclass
+class _Reader:
+    by_id: dict[int, int]
+    is_int_marker: Callable[[Any], bool]
+    known_tensors: Mapping[int, tuple[str, str]]
+    view_of_input: Callable[[torch.Tensor], int | None]
+    owner: str
+
+    def read(self, value: Any, path: str) -> Output:
+        if self.is_int_marker(value):
+            return Output("graph", index=value.index)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value, path)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return self._fields(value, path)
+        if isinstance(value, tuple):
+            return self._tuple(value, path)
+        if type(value) is list:
+            return Output("list", children=self._items(value, path))
+        if isinstance(value, dict):
+            return self._dict(value, path)
+        if isinstance(value, CONSTANT_TYPES):
+            return Output("constant", value=value)
+        self._refuse(value, path, "its class is not a container or value that is known here")
+        raise AssertionError  # _refuse raises
+
+    def _items(self, values: Any, path: str) -> tuple[Output, ...]:
+        return tuple(self.read(item, f"{path}[{index}]") for index, item in enumerate(values))
+
+    def _tensor(self, value: torch.Tensor, path: str) -> Output:
+        if id(value) in self.by_id:
+            return Output("graph", index=self.by_id[id(value)])
+        if id(value) in self.known_tensors:
+            kind, name = self.known_tensors[id(value)]
+            return Output(kind, path=name)
+        index = self.view_of_input(value)
+        if index is not None:
+            return Output("graph", index=index)
+        self._refuse(value, path, "it is neither computed by the graph nor one of its inputs")
+        raise AssertionError  # _refuse raises
+
+    def _tuple(self, value: tuple[Any, ...], path: str) -> Output:
+        children = self._items(value, path)
+        if type(value) is tuple:
+            return Output("tuple", children=children)
+        kind = "namedtuple" if hasattr(value, "_fields") else "structseq"
+        return Output(kind, cls=self._class_path(value, path), children=children)
+
+    def _dict(self, value: dict[Any, Any], path: str) -> Output:
+        for key in value:
+            if not isinstance(key, (str, int)):
+                self._refuse(value, path, f"the key {key!r} is neither a string nor an int")
+        children = tuple(self.read(item, f"{path}[{key!r}]") for key, item in value.items())
+        if type(value) not in (dict, OrderedDict) and type(value).__init__ not in (dict.__init__, OrderedDict.__init__):
+            self._refuse(value, path, "a dict class with an __init__ of its own")
+        return Output("dict", cls=self._class_path(value, path), keys=tuple(value), children=children)
+
+    def _fields(self, value: Any, path: str) -> Output:
+        """A dataclass; None fields are left to their defaults when the class is a dict as well."""
+        fields = [field for field in dataclasses.fields(value) if field.init]
+        children = tuple(self.read(getattr(value, field.name), f"{path}.{field.name}") for field in fields)
+        template = Output(
+            "fields", cls=self._class_path(value, path), keys=tuple(f.name for f in fields), children=children
+        )
+        if isinstance(value, dict):
+            # A ModelOutput: setting other entries than its fields cannot be rebuilt by its constructor.
+            extra = [key for key in value if key not in template.keys]
+            if extra:
+                self._refuse(value, path, f"it has entries beside its fields: {extra}")
+        return template
+
+    def _class_path(self, value: Any, path: str) -> str:
+        cls = type(value)
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        try:
+            found = find_class(name)
+        except (ImportError, AttributeError):
+            found = None
+        if found is not cls:
+            self._refuse(value, path, f"its class cannot be imported as {name}")
+        return name
+
+    def _refuse(self, value: Any, path: str, problem: str) -> None:
+        cls = type(value)
+        raise errors.OutputClass(
+            owner=self.owner, type_name=f"a {cls.__module__}.{cls.__qualname__}", path=path, problem=problem
+        )
+
+
+def find_class(name: str) -> type:
+    """The class at ``module:qualname``."""
+    module, _, qualname = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found

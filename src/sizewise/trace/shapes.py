@@ -1,0 +1,132 @@
+"""What a trace assumed about sizes, in the user's dims, and whether it holds in the whole range.
+
+Private API: ``SymInt.node.expr``, ``ShapeEnv.guards``, ``.deferred_runtime_asserts`` and ``.var_to_range``,
+``torch.utils._sympy``. Checked on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy.printers import PythonPrinter
+
+from ..dims import Dim
+
+ENUMERATION_LIMIT = 1_000_000
+"""Points up to which an assumption is decided by trying every size in range."""
+
+
+def expression(value: Any) -> sympy.Basic:
+    """The sympy expression of a size, bool or int."""
+    return value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)) else sympy.sympify(value)
+
+
+@dataclass(frozen=True)
+class SizeFunction:
+    """An expression over dims as Python source, e.g. ``2*batch + 1``."""
+
+    source: str
+    dims: tuple[str, ...]
+
+    def __call__(self, sizes: Mapping[str, int]) -> Any:
+        return eval(self.source, {"math": math}, dict(sizes))
+
+
+class SymbolTable:
+    """Symbols of one trace and the dims they stand for."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str], dims: Mapping[str, Dim]) -> None:
+        self.names = dict(names)
+        self.dims = dict(dims)
+
+    def unknown(self, expr: sympy.Basic) -> list[sympy.Symbol]:
+        """Symbols of ``expr`` that are not sizes of declared dims: they depend on data."""
+        return sorted((s for s in expr.free_symbols if s not in self.names), key=str)
+
+    def function(self, expr: Any) -> SizeFunction:
+        """``expr`` as a function of dims; every symbol has to be known."""
+        expr = expression(expr) if not isinstance(expr, sympy.Basic) else expr
+        renamed = expr.xreplace({s: sympy.Symbol(self.names[s], integer=True) for s in expr.free_symbols})
+        used = tuple(sorted({self.names[s] for s in expr.free_symbols}))
+        return SizeFunction(PythonPrinter().doprint(renamed), used)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something a trace took for granted about sizes, and how it was settled."""
+
+    text: str
+    verdict: str
+    """``proved`` (true for every size in range), ``checked`` (at entry) or ``refuted``."""
+    method: str = ""
+    counterexample: tuple[tuple[str, int], ...] = ()
+    relation: tuple[str, str] | None = None
+    """Two dims that have to be equal, when the verdict is ``checked``."""
+
+
+def settle(expr: sympy.Basic, table: SymbolTable) -> Assumption:
+    """Prove ``expr`` over the declared ranges, or find sizes for which it is false.
+
+    The caller has made sure that no symbol is unknown.
+    """
+    if expr == sympy.true:
+        return Assumption("True", "proved", "constant")
+    function = table.function(expr)
+    if function.source in ("True", "1"):
+        return Assumption(str(expr), "proved", "same dim")
+    dims = [table.dims[name] for name in function.dims]
+    failure = _search(function, dims)
+    method = "every size in range tried" if _points(dims) <= ENUMERATION_LIMIT else "edges and a sample tried"
+    if failure is None and _points(dims) <= ENUMERATION_LIMIT:
+        return Assumption(function.source, "proved", method)
+    relation = _equality(expr, table)
+    if relation is not None:
+        return Assumption(function.source, "checked", "equal sizes, at every call", relation=relation)
+    if failure is None:
+        # Too many points to try and no proof: it stays an entry check of the whole expression.
+        return Assumption(function.source, "checked", "at every call")
+    return Assumption(function.source, "refuted", method, tuple(sorted(failure.items())))
+
+
+def _points(dims: Iterable[Dim]) -> int:
+    return math.prod(dim.max - dim.min + 1 for dim in dims)
+
+
+def _search(function: SizeFunction, dims: list[Dim]) -> dict[str, int] | None:
+    """Sizes at which ``function`` is false or cannot be computed, or None."""
+    if _points(dims) <= ENUMERATION_LIMIT:
+        axes: list[Iterable[int]] = [range(dim.min, dim.max + 1) for dim in dims]
+    else:
+        per_axis = max(3, int(ENUMERATION_LIMIT ** (1 / len(dims))))
+        axes = [sorted({dim.min, dim.max, *_spread(dim, per_axis)}) for dim in dims]
+    code = compile(function.source, "<size assumption>", "eval")
+    scope = {"math": math}
+    names = [dim.name for dim in dims]
+    for sizes in itertools.product(*axes):
+        point = dict(zip(names, sizes, strict=True))
+        try:
+            holds = eval(code, scope, point)
+        except ArithmeticError:
+            holds = False
+        if not holds:
+            return point
+    return None
+
+
+def _spread(dim: Dim, count: int) -> list[int]:
+    step = max(1, (dim.max - dim.min) // count)
+    return list(range(dim.min, dim.max + 1, step))
+
+
+def _equality(expr: sympy.Basic, table: SymbolTable) -> tuple[str, str] | None:
+    """The two dims of ``Eq(a, b)``, or None."""
+    if not isinstance(expr, sympy.Eq) or not all(isinstance(side, sympy.Symbol) for side in expr.args):
+        return None
+    first, second = (table.names[side] for side in expr.args)
+    return (first, second) if first != second else None
