@@ -60,3 +60,15 @@ class NoCompiledEntry(BuildError, RuntimeError):
     code = "SW308"
     message = "Missing compiled runnable for range {range}. Available keys: {available}"
     remedy = "call compile_all() (or compile_range) before the first call."
+
+
+class EagerFails(BuildError, RuntimeError):
+    code = "SW309"
+    message = "{owner} itself fails in eager mode at {sizes}: {cause}"
+    remedy = "declare only sizes that the module can run, or fix the module."
+
+
+class StateNotEqualToEager(BuildError, RuntimeError):
+    code = "SW310"
+    message = "{owner} compiled, but after a call at {sizes} its {what} is not what eager mode leaves: {difference}."
+    remedy = "keep state in registered buffers that are written in place, or pass it as arguments."

@@ -90,8 +90,10 @@ class _Stop(BaseException):
     """Ends the traced call before Dynamo's code replays a side effect on the user's objects."""
 
 
-def capture(module: nn.Module, call: Call, spec: DimSpec, policy: Mapping[str, str], owner: str) -> RawTrace:
-    """Trace ``module`` once for ``call``; sizes named in ``spec`` stay symbolic.
+def capture(
+    module: nn.Module, call: Call, spec: DimSpec, policy: Mapping[str, str], owner: str, method: str = "__call__"
+) -> RawTrace:
+    """Trace ``module.method`` once for ``call``; sizes named in ``spec`` stay symbolic.
 
     ``policy`` says per dim name whether its symbol is ``unbacked`` or ``backed``.
 
@@ -122,7 +124,7 @@ def capture(module: nn.Module, call: Call, spec: DimSpec, policy: Mapping[str, s
 
     with _quiet_dynamo() as side_effects:
         options = {"guard_filter_fn": drop_guards}
-        compiled = torch.compile(_entry(call), backend=backend, fullgraph=True, options=options)
+        compiled = torch.compile(_entry(call, method), backend=backend, fullgraph=True, options=options)
         result = None
         try:
             result = compiled(module, *(argument.value for argument in call.passed))
@@ -180,7 +182,7 @@ def _stand_in(index: int, node: Any) -> Any:
     return value
 
 
-def _entry(call: Call) -> Any:
+def _entry(call: Call, method: str) -> Any:
     """A new function of a module and the call's arguments that calls the module.
 
     Its file name is unique, so that what Dynamo remembers by code location is never shared.
@@ -191,7 +193,8 @@ def _entry(call: Call) -> Any:
         for name, argument in zip(names, call.passed, strict=True)
     ]
     header = ", ".join([MODULE, *names])
-    source = f"def traced({header}):\n    return {MODULE}({', '.join(passed)})\n"
+    target = MODULE if method == "__call__" else f"{MODULE}.{method}"
+    source = f"def traced({header}):\n    return {target}({', '.join(passed)})\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, f"<sizewise trace {next(_counter)}>", "exec"), namespace)
     return namespace["traced"]

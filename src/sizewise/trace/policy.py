@@ -23,9 +23,9 @@ from .graph import TracedGraph, interpret
 
 
 def trace_all(
-    module: nn.Module, call: Call, spec: DimSpec, owner: str, shapes: str = "auto"
+    module: nn.Module, call: Call, spec: DimSpec, owner: str, method: str = "__call__", shapes: str = "auto"
 ) -> list[TracedGraph]:
-    """Traces that together cover every size in range, the most general first.
+    """Traces of ``module.method`` that together cover every size in range.
 
     ``shapes`` is ``auto``, ``unbacked`` or ``backed``: which kinds of symbol may be tried.
 
@@ -40,7 +40,7 @@ def trace_all(
     for policy in _policies(list(dims), shapes):
         try:
             return [
-                _trace_once(module, call, part_spec, policy, owner, refusals)
+                _trace_once(module, call, part_spec, policy, owner, method, refusals)
                 for part_spec in _parts(spec, dims, policy)
             ]
         except SizeGuard as problem:
@@ -84,7 +84,13 @@ def _narrow(dim: Dim, one: bool | None) -> Dim:
 
 
 def _trace_once(
-    module: nn.Module, call: Call, spec: DimSpec, policy: dict[str, str], owner: str, refusals: list[str]
+    module: nn.Module,
+    call: Call,
+    spec: DimSpec,
+    policy: dict[str, str],
+    owner: str,
+    method: str,
+    refusals: list[str],
 ) -> TracedGraph:
     started = time.perf_counter()
     dims = dims_of(spec)
@@ -93,7 +99,7 @@ def _trace_once(
         path: {axis: dim for axis, dim in axes.items() if dim.name not in static} for path, axes in spec.items()
     }
     symbolic = {path: axes for path, axes in symbolic.items() if axes}
-    raw = dynamo.capture(module, resized(call, spec), symbolic, policy, owner)
+    raw = dynamo.capture(module, resized(call, spec), symbolic, policy, owner, method)
     live = {name: dim for name, dim in dims.items() if name not in static}
     traced = interpret(raw, module, symbolic, live, {n: k for n, k in policy.items() if n in live}, owner)
     traced.dims = dims

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..dims import Dim
 
@@ -130,3 +132,46 @@ def _equality(expr: sympy.Basic, table: SymbolTable) -> tuple[str, str] | None:
         return None
     first, second = (table.names[side] for side in expr.args)
     return (first, second) if first != second else None
+
+
+@contextmanager
+def narrowed(fake_mode: Any, symbol: sympy.Symbol, start: int, end: int) -> Iterator[None]:
+    """``symbol`` known to lie in ``start..end`` while a range is compiled."""
+    ranges = fake_mode.shape_env.var_to_range
+    before = ranges.get(symbol)
+    if before is None:
+        yield
+        return
+    ranges[symbol] = ValueRanges(max(int(before.lower), start), min(_as_int(before.upper), end))
+    try:
+        yield
+    finally:
+        ranges[symbol] = before
+
+
+def _as_int(bound: Any) -> int:
+    return int(bound) if bound.is_finite else 2**62
+
+
+def concrete(value: Any, symbol: sympy.Symbol, size: int, fake_mode: Any) -> Any:
+    """An example value with ``symbol`` replaced by ``size``; other symbols stay."""
+    if isinstance(value, torch.SymInt):
+        return _replaced(value, symbol, size, fake_mode)
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape = [_replaced(item, symbol, size, fake_mode) for item in value.shape]
+    stride = [_replaced(item, symbol, size, fake_mode) for item in value.stride()]
+    with fake_mode:
+        return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+
+
+def _replaced(value: Any, symbol: sympy.Symbol, size: int, fake_mode: Any) -> Any:
+    if isinstance(value, int):
+        return value
+    expr = expression(value)
+    if symbol not in expr.free_symbols:
+        return value
+    changed = expr.xreplace({symbol: sympy.Integer(size)})
+    if changed.is_number:
+        return int(changed)
+    return fake_mode.shape_env.create_symintnode(changed, hint=None)

@@ -1,0 +1,54 @@
+"""The state around a call that changes what a module computes, read in one place.
+
+A program is built under one ambient state and serves only that one. Inference mode is not in it: the
+same code runs in both, and tensors made inside belong to the caller's mode.
+
+Private API: ``torch._C._len_torch_dispatch_stack``, ``torch._C._len_torch_function_stack``,
+``torch._C._functorch.maybe_current_level``. Checked on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+NAMES = (
+    "autocast",
+    "the default dtype",
+    "the default device",
+    "deterministic algorithms",
+    "float32 matmul precision",
+    "the number of threads",
+)
+
+_autocast_enabled = torch.is_autocast_enabled
+_threads = torch.get_num_threads
+_dtype = torch.get_default_dtype
+_deterministic = torch.are_deterministic_algorithms_enabled
+_precision = torch.get_float32_matmul_precision
+
+
+def default_device() -> Any:
+    return torch.get_default_device()
+
+
+def read(device_type: str) -> tuple[Any, ...]:
+    """The ambient state for modules on ``device_type``, in the order of `NAMES`."""
+    autocast = torch.get_autocast_dtype(device_type) if _autocast_enabled(device_type) else None
+    return autocast, _dtype(), _device_key(), _deterministic(), _precision(), _threads()
+
+
+def _device_key() -> Any:
+    # A default device is set by a torch function mode; without one it is the CPU, and asking is slow.
+    return str(default_device()) if torch._C._len_torch_function_stack() else "cpu"
+
+
+def is_transformed() -> bool:
+    """Whether a call is being traced or transformed: by functorch, a dispatch mode, Dynamo or export."""
+    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._functorch.maybe_current_level() is not None
+
+
+def differences(seen: tuple[Any, ...], wanted: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
+    """(name, seen, wanted) of every setting that differs."""
+    return [(n, s, w) for n, s, w in zip(NAMES, seen, wanted, strict=True) if s != w]

@@ -1,0 +1,181 @@
+"""`sizewise.compile` in its forms."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from .config.compilation import CompilationConfig
+from .config.env import check as check_environment
+from .config.presets import preset
+from .errors import state as errors
+from .module import CompiledModule, Options
+
+_CHOICES = {
+    "outputs": ("copy", "static"),
+    "on_miss": ("program", "error"),
+    "on_outside": ("error", "eager"),
+    "on_stale": ("error", "eager"),
+}
+
+
+def compile(
+    target: Any = None,
+    *,
+    dynamic_shapes: Mapping[str, Any] | None = None,
+    config: CompilationConfig | None = None,
+    persistent: Sequence[str] = (),
+    pad_values: Mapping[str, Any] | None = None,
+    outputs: str = "copy",
+    on_miss: str = "program",
+    on_outside: str = "error",
+    on_stale: str = "error",
+    decode: Mapping[str, int] | None = None,
+    inplace: bool = False,
+    name: str | None = None,
+    disable: bool = False,
+    mode: str | None = None,
+    **options: Any,
+) -> Any:
+    """Compile a module once; run it at every size its dims declare.
+
+    ``target`` is a module, a plain function of tensors, a method bound to a module, or a module class;
+    without it the result is a decorator. Nothing is traced before warm-up or the first call.
+
+    Args:
+        dynamic_shapes: argument -> {axis: Dim}; ``torch.export.Dim`` is accepted. None infers dims from
+            the calls of ``warmup_many``; ``{}`` declares that no size changes.
+        config: a `CompilationConfig`; ``options`` are its fields, as keywords, and ``mode`` is one of
+            torch.compile's presets. Both together are one config: keywords win.
+        on_outside: a call outside what was built raises (``"error"``) or runs the original (``"eager"``).
+        on_stale: the same for a module whose tensors changed their layout.
+        inplace: replace the instance's forward and return the instance itself.
+        name: what errors and reports call the module.
+        disable: return the target as it is.
+        persistent, pad_values, outputs, on_miss, decode: for captures, which do not exist yet; any
+            value but the default is refused by name.
+
+    Returns:
+        A `CompiledModule` for a module, function or method; the class for a class; the target itself
+        with ``inplace`` or ``disable``.
+
+    Raises:
+        BadTarget (SW509), BadOption (SW510), NotAvailable (SW508), ConfigError.
+    """
+    check_environment()
+    chosen = {"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale}
+    for option, value in chosen.items():
+        if value not in _CHOICES[option]:
+            raise errors.BadOption(option=option, seen=value, legal=", ".join(map(repr, _CHOICES[option])))
+    _refuse_unavailable(persistent=persistent, pad_values=pad_values, outputs=outputs, on_miss=on_miss, decode=decode)
+    settings = Options(dynamic_shapes, _merged(config, mode, options), on_outside, on_stale, name)
+    if target is None:
+        return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
+    return _compile_target(target, options=settings, inplace=inplace, disable=disable)
+
+
+def _refuse_unavailable(
+    *, persistent: Any, pad_values: Any, outputs: str, on_miss: str, decode: Any
+) -> None:
+    """Refuse what would be accepted and then do nothing."""
+    asked = {
+        "persistent": bool(persistent),
+        "pad_values": pad_values is not None,
+        'outputs="static"': outputs != "copy",
+        'on_miss="error"': on_miss != "program",
+        "decode": decode is not None,
+    }
+    for what, given in asked.items():
+        if given:
+            raise errors.NotAvailable(what=what, hint="leave it out; it belongs to captures, which come later.")
+
+
+def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
+    changes = {**(preset(mode) if mode is not None else {}), **options}
+    if not changes:
+        return config
+    return config.replace(**changes) if config is not None else CompilationConfig(**changes)
+
+
+def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bool) -> Any:
+    if isinstance(target, CompiledModule):
+        raise errors.BadTarget(seen=f"{target._sw_owner}, which is compiled already")
+    if disable:
+        return target
+    if isinstance(target, type) and issubclass(target, nn.Module):
+        return _compiled_class(target, options)
+    if isinstance(target, nn.Module):
+        return _in_place(target, options) if inplace else CompiledModule(target, options)
+    if isinstance(target, types.MethodType) and isinstance(target.__self__, nn.Module):
+        return CompiledModule(target.__self__, options, method=target.__name__)
+    if isinstance(target, types.FunctionType):
+        return _compiled_function(target, options)
+    raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})")
+
+
+class FunctionModule(nn.Module):
+    """A plain function as a module without parameters."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = function  # type: ignore[method-assign]
+        self.eval()
+
+
+def _compiled_function(function: Callable[..., Any], options: Options) -> CompiledModule:
+    named = Options(**{**vars(options), "name": options.name or function.__name__})
+    compiled = CompiledModule(FunctionModule(function), named)
+    compiled.__dict__["__name__"] = function.__name__
+    compiled.__dict__["__doc__"] = function.__doc__
+    return compiled
+
+
+class InPlaceForward:
+    """The forward of an instance that was compiled in place; ``compiled`` is the `CompiledModule` behind it."""
+
+    def __init__(self, compiled: CompiledModule) -> None:
+        self.compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> Any:
+        return self.compiled._sw_signature().signature
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise errors.NotPicklable(owner=self.compiled._sw_owner)
+
+    __deepcopy__ = None
+
+
+def _in_place(module: nn.Module, options: Options) -> nn.Module:
+    """Replace the instance's forward; hooks of the instance itself still run around it."""
+    original = module.forward
+
+    def undo(twin: nn.Module) -> None:
+        if isinstance(original, types.MethodType) and original.__self__ is module:
+            twin.__dict__["forward"] = types.MethodType(original.__func__, twin)
+        else:
+            twin.__dict__["forward"] = original
+
+    compiled = CompiledModule(module, options, method="forward", original=original, prepare_twin=undo)
+    module.forward = InPlaceForward(compiled)  # type: ignore[method-assign, assignment]
+    return module
+
+
+def _compiled_class(cls: type[nn.Module], options: Options) -> type[nn.Module]:
+    """A subclass whose instances are compiled in place."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        super(compiled, self).__init__(*args, **kwargs)
+        _in_place(self, options)
+
+    namespace = {"__init__": functools.wraps(cls.__init__)(__init__), "__module__": cls.__module__, "__doc__": cls.__doc__}
+    compiled = type(cls.__name__, (cls,), namespace)
+    compiled.__qualname__ = cls.__qualname__
+    return compiled

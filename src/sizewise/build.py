@@ -1,0 +1,193 @@
+"""From one call to programs that may serve: trace, split, compile, join, test. Data flows one way.
+
+Nothing here keeps state; what is built is returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import ambient
+from .calls import Call, Signature
+from .compilers import compiler_named
+from .config.compilation import CompilationConfig
+from .config.resolve import Resolved
+from .counters import Counters
+from .dims import DimSpec
+from .dispatch import MISS, Entry
+from .errors import build as errors
+from .events import Timeline
+from .integrations import transformers as transformers_integration
+from .passes import PASSES, apply_passes
+from .piecewise import OnceLog, PiecewiseBackend, Range
+from .program import Program, Variant, build_caller, load_caller
+from .split import Piece, Step, split
+from .structure import structural_key
+from .trace import TracedGraph, trace_all, twin_of
+from .verify.selftest import Outcome, observe, self_test
+from .weights import WeightBinding
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is compiled: a module and one of its methods (``__call__`` is forward with its hooks).
+
+    ``original`` runs that method as the user wrote it, also after it was replaced in place;
+    ``prepare_twin`` undoes such a replacement in the twin that is traced.
+    """
+
+    module: nn.Module
+    owner: str
+    signature: Signature
+    method: str
+    original: Callable[..., Any]
+    device_type: str
+    prepare_twin: Callable[[nn.Module], None] | None = None
+
+
+@dataclass
+class Built:
+    """The programs of one warm-up."""
+
+    entries: list[Entry]
+    spec: DimSpec
+    resolved: Resolved
+    outcomes: list[Outcome] = field(default_factory=list)
+    state: tuple[Any, ...] = ()
+
+
+class Builder:
+    """Builds programs for the calls of one warm-up; distinct pieces are shared between all of them."""
+
+    def __init__(self, target: Target, spec: DimSpec, resolved: Resolved, counters: Counters, timeline: Timeline) -> None:
+        self.target = target
+        self.spec = spec
+        self.resolved = resolved
+        self.config: CompilationConfig = resolved.config
+        self.counters = counters
+        self.timeline = timeline
+        self.backends: dict[tuple[Any, ...], PiecewiseBackend] = {}
+        self.log = OnceLog()
+        self.state = ambient.read(target.device_type)
+
+    def build(self, calls: list[Call]) -> Built:
+        """Programs for each call; the calls have different keys.
+
+        Raises:
+            TraceError, BuildError: as the parts raise them.
+        """
+        built = Built([], self.spec, self.resolved, state=self.state)
+        for call in calls:
+            for traced in self._trace(call):
+                program = self._program(traced)
+                weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
+                entry = Entry(program, self.target.signature, weights, self.target.device_type, self.state)
+                if self.config.self_test:
+                    built.outcomes += self._self_test(entry)
+                built.entries.append(entry)
+        return built
+
+    def _trace(self, call: Call) -> list[TracedGraph]:
+        module = self.target.module
+        twin = twin_of(module, lambda memo: transformers_integration.adapt(module, memo))
+        if self.target.prepare_twin is not None:
+            self.target.prepare_twin(twin)
+        with self.timeline.phase("trace", call=str(call.shapes())):
+            kind = str(self.config.dynamic_shapes_config.type)
+            traces = trace_all(twin, call, self.spec, self.target.owner, self.target.method, kind)
+        self.counters.add("traces", len(traces))
+        return traces
+
+    def _program(self, traced: TracedGraph) -> Program:
+        observed = observe(self._run_eager, traced.call, self.target.module)
+        with self.timeline.phase("split"):
+            splitting_ops = self.config.splitting_ops or []
+            steps = split(traced, splitting_ops, self.resolved.sources["splitting_ops"] == "set")
+            apply_passes(steps, PASSES)
+        ranges = self._ranges(traced)
+        backends = [self._backend(step, traced, ranges) for step in steps if isinstance(step, Piece)]
+        size_names = list(traced.dims)
+        source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names)
+        program = Program(
+            traced, steps, backends, weights, size_names, arguments, source, [], observed.written, observed.aliased
+        )
+        program.variants = [self._variant(program, interval, scope) for interval in ranges]
+        return program
+
+    def _ranges(self, traced: TracedGraph) -> list[Range]:
+        """The ranges and exact sizes of the first dim; without dims, one range for everything."""
+        first = next(iter(traced.dims.values()), None)
+        if first is None:
+            return [Range(1, 1)]
+        intervals = [Range(start, end) for start, end in self.config.compile_ranges(first.max, first.min)]
+        sizes = [Range(n, n) for n in self.config.compile_sizes or [] if isinstance(n, int) and n in first]
+        return [*sizes, *(interval for interval in intervals if interval not in sizes)]
+
+    def _backend(self, piece: Piece, traced: TracedGraph, ranges: list[Range]) -> PiecewiseBackend:
+        """The compiled piece, from an equal one where there is one."""
+        symbol = self._first_symbol(traced)
+        # With several ranges it matters which symbol they are about; with one, only the structure does.
+        about = str(symbol) if len(ranges) > 1 else ""
+        key = (structural_key(piece.graph, traced.symbols), tuple(ranges), about)
+        found = self.backends.get(key)
+        if found is not None:
+            return found
+        exact = [interval.start for interval in ranges if interval.is_single_size()]
+        backend = PiecewiseBackend(
+            piece.graph,
+            compile_sizes=exact,
+            compile_ranges=[interval for interval in ranges if not interval.is_single_size()],
+            config=self.config,
+            sym_shape_indices=piece.sym_shape_indices,
+            compiler=compiler_named(self.config.backend),
+            symbol=symbol,
+            name=str(piece.index),
+            log=self.log,
+        )
+        for interval in ranges:
+            with self.timeline.phase("compile", piece=piece.index, sizes=str(interval)):
+                backend.compile_range(interval)
+            self.counters.add("compilations")
+        self.backends[key] = backend
+        return backend
+
+    def _first_symbol(self, traced: TracedGraph) -> Any:
+        """The symbol of the first declared dim: ranges and sizes are about it."""
+        first = next(iter(traced.dims), None)
+        return next((symbol for symbol, name in traced.symbols.names.items() if name == first), None)
+
+    def _variant(self, program: Program, interval: Range, scope: dict[str, Any]) -> Variant:
+        pieces = [backend.range_entries[interval].runnable for backend in program.backends]
+        label = f"{self.target.owner} {interval}"
+        return Variant(interval, load_caller(program.source, scope, pieces, label))
+
+    def _run_eager(self, call: Call) -> Any:
+        with torch.no_grad():
+            return self.target.original(*call.args, **call.kwargs)
+
+    def _self_test(self, entry: Entry) -> list[Outcome]:
+        def run_program(call: Call) -> Any:
+            result = entry.call(*call.args, **call.kwargs)
+            if result is MISS:
+                raise errors.NotEqualToEager(
+                    owner=self.target.owner,
+                    sizes=str(call.shapes()),
+                    path="the call",
+                    difference="the entry check refuses a size in range",
+                )
+            return result
+
+        started = time.perf_counter()
+        outcomes = self_test(self.target.module, entry.program.traced, self._run_eager, run_program)
+        self.timeline.record("self_test", time.perf_counter() - started, sizes=len(outcomes))
+        return outcomes
+
+
+def steps_in_words(steps: list[Step]) -> list[str]:
+    return [f"piece {step.index}" if isinstance(step, Piece) else step.operator for step in steps]

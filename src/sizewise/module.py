@@ -1,0 +1,422 @@
+"""The compiled module: the original's face, with a program behind every call."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from . import ambient
+from .build import Builder, Built, Target
+from .calls import Call, Signature
+from .config import env
+from .config.compilation import CompilationConfig
+from .counters import Counters
+from .dims import DimSpec, dims_of, infer, normalize
+from .dispatch import MISS, diagnose
+from .errors import SizewiseError
+from .errors import state as errors
+from .errors import trace as trace_errors
+from .events import Event, Timeline
+from .report import Report, make_report
+from .trace.refuse import refuse_unsupported
+
+NEW, WARMING, READY, STALE, CLOSED = "new", "warming", "ready", "stale", "closed"
+_SHARED = (
+    "_parameters",
+    "_buffers",
+    "_modules",
+    "_non_persistent_buffers_set",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
+_RUN_THE_ORIGINAL = ("generate", "generate_batch")
+"""Methods of a transformers model that would call the original forward without saying so."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one compiled module treats calls and changes; the legal values are checked in `api`."""
+
+    dynamic_shapes: Mapping[str, Any] | None = None
+    config: CompilationConfig | None = None
+    on_outside: str = "error"
+    on_stale: str = "error"
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What serves calls. Immutable: a call reads the one reference to it once."""
+
+    built: Built
+    calls: tuple[Callable[..., Any], ...]
+
+
+class CompiledModule(nn.Module):
+    """A module whose calls run a compiled program. Made by `sizewise.compile`.
+
+    It shares the parameter, buffer and submodule dicts of the original (``__wrapped__``): same
+    ``state_dict`` keys, loading into either loads into both. Attributes it does not have itself are the
+    original's, to read and to write.
+
+    States: ``new``, ``warming``, ``ready``, ``stale``, ``closed``. A failed warm-up returns to new.
+    """
+
+    def __init__(self, module: nn.Module, options: Options, method: str = "__call__", **target: Any) -> None:
+        # nn.Module.__init__ would make registries of its own; these are the original's.
+        own = self.__dict__
+        for name in _SHARED:
+            if name in module.__dict__:
+                own[name] = module.__dict__[name]
+        own["__wrapped__"] = module
+        own["_sw_options"] = options
+        own["_sw_method"] = method
+        own["_sw_target"] = target
+        own["_sw_owner"] = options.name or type(module).__name__
+        own["_sw_lock"] = threading.RLock()
+        own["_sw_state"] = NEW
+        own["_sw_generation"] = None
+        own["_sw_counters"] = Counters()
+        own["_sw_timeline"] = Timeline()
+        own["_sw_count_call"] = own["_sw_counters"].adder("calls_program")
+
+    # -- serving
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The forward's result for these arguments, from the program that was built for them.
+
+        Raises:
+            CallError: the call is outside what was built and ``on_outside`` is ``"error"``.
+            Stale (SW503): the module's tensors have changed their layout.
+        """
+        generation = self._sw_generation
+        if generation is None:
+            return self._first_call(args, kwargs)
+        if self.__dict__["__wrapped__"].training:
+            self._refuse_training()
+        try:
+            for call in generation.calls:
+                result = call(*args, **kwargs)
+                if result is not MISS:
+                    self._sw_count_call()
+                    return result
+        except TypeError:
+            # Either the arguments do not fit the signature, which bind says better, or a real problem.
+            self._sw_signature().bind(args, kwargs)
+            raise
+        except errors.Stale:
+            return self._serve_stale(args, kwargs)
+        return self._serve_outside(generation, args, kwargs)
+
+    def _serve_outside(self, generation: Generation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if ambient.is_transformed():
+            return self._run_original(args, kwargs)
+        if self._sw_options.on_outside == "eager":
+            self._sw_counters.add("misses")
+            return self._run_original(args, kwargs)
+        call = self._sw_signature().bind(args, kwargs)
+        self._sw_counters.add("misses")
+        raise diagnose(generation.built.entries, call, generation.built.entries[0].device_type)
+
+    def _serve_stale(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._sw_counters.add("stale")
+        if self._sw_options.on_stale == "eager":
+            return self._run_original(args, kwargs)
+        raise
+
+    def _run_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._sw_counters.add("calls_eager")
+        with torch.no_grad():
+            return self._sw_original()(*args, **kwargs)
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Warm up with this call as the example, then serve it."""
+        if self._sw_state == CLOSED:
+            raise errors.Closed(owner=self._sw_owner)
+        if ambient.is_transformed():
+            return self._run_original(args, kwargs)
+        if env.require_warm():
+            raise errors.NotWarm(owner=self._sw_owner)
+        with self._sw_lock:
+            if self._sw_generation is None:
+                self._sw_timeline.record("warmup.by_first_call")
+                self.warmup(*args, **kwargs)
+        return self(*args, **kwargs)
+
+    # -- warming up
+
+    def warmup(self, *args: Any, **kwargs: Any) -> CompiledModule:
+        """Trace, compile and check for calls like this one: the module's own arguments and nothing else.
+
+        Raises:
+            TraceError, BuildError, ConfigError: why this module cannot be served; the state is new again.
+        """
+        return self.warmup_many([(args, kwargs)])
+
+    def warmup_many(
+        self,
+        calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        progress: Callable[[Event], None] | None = None,
+    ) -> CompiledModule:
+        """The same for several calls, each ``(args, kwargs)``.
+
+        Without ``dynamic_shapes``, sizes that differ between the calls are dims. Calls that differ in
+        Python values or in which arguments are None get a program each. ``progress`` gets every event.
+
+        Raises:
+            NoDynamicDims (SW206): no ``dynamic_shapes`` and no size that differs.
+            TooManyPrograms (SW511), and as `warmup`.
+        """
+        with self._sw_lock:
+            if self._sw_state == CLOSED:
+                raise errors.Closed(owner=self._sw_owner)
+            before = self._sw_state
+            self.__dict__["_sw_state"] = WARMING
+            try:
+                with _subscribed(self._sw_timeline, progress), self._sw_timeline.phase("warmup", calls=len(calls)):
+                    built = self._build(calls)
+            except BaseException:
+                self.__dict__["_sw_state"] = before if before == READY else NEW
+                raise
+            self._install(built)
+        return self
+
+    def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
+        module = self.__dict__["__wrapped__"]
+        device = refuse_unsupported(module, self._sw_owner)
+        signature = self._sw_signature()
+        if not calls:
+            raise trace_errors.NoDynamicDims(owner=self._sw_owner, seen="No calls were given.")
+        bound = [signature.bind(tuple(args), dict(kwargs)) for args, kwargs in calls]
+        for call in bound:
+            _refuse_grad(call)
+        spec = self._spec(signature, bound)
+        config = self._sw_options.config or CompilationConfig()
+        dims = {name: (dim.min, dim.max) for name, dim in dims_of(spec).items()}
+        device_type = device.type if device is not None else _device_of(bound[0])
+        resolved = config.resolve(dims=dims, device=device_type)
+        distinct = {call.key(): call for call in reversed(bound)}
+        if len(distinct) > config.max_programs:
+            keys = ", ".join(str([(leaf.path, leaf.value) for leaf in call.constants()]) for call in distinct.values())
+            raise errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
+        target = Target(
+            module, self._sw_owner, signature, self._sw_method, self._sw_original(), device_type, **self._sw_target
+        )
+        builder = Builder(target, spec, resolved, self._sw_counters, self._sw_timeline)
+        return builder.build(list(distinct.values())[::-1])
+
+    def _spec(self, signature: Signature, calls: list[Call]) -> DimSpec:
+        declared = self._sw_options.dynamic_shapes
+        if declared is None:
+            return infer([call.shapes() for call in calls], self._sw_owner)
+        names = signature.names()
+        if signature.var_keyword:
+            names += [argument.path for call in calls for argument in call.passed if argument.path not in names]
+        if signature.var_positional:
+            names.append(signature.var_positional)
+        spec = normalize(declared, names, self._sw_owner)
+        _check_axes(spec, calls)
+        return spec
+
+    def _install(self, built: Built) -> None:
+        self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in built.entries))
+        self.__dict__["_sw_state"] = READY
+
+    def refresh(self) -> CompiledModule:
+        """Build again, for the module as it is now, from the same example calls.
+
+        Raises:
+            NotWarm (SW502): there was no warm-up to repeat.
+        """
+        generation = self._sw_generation
+        if generation is None:
+            raise errors.NotWarm(owner=self._sw_owner)
+        calls = [(entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries]
+        return self.warmup_many(calls)
+
+    def reset(self) -> None:
+        """Forget everything that was built; the state is new."""
+        with self._sw_lock:
+            if self._sw_state == CLOSED:
+                raise errors.Closed(owner=self._sw_owner)
+            self.__dict__["_sw_generation"] = None
+            self.__dict__["_sw_state"] = NEW
+
+    def close(self) -> None:
+        """Forget everything that was built, for good. The original module stays as it is."""
+        with self._sw_lock:
+            self.__dict__["_sw_generation"] = None
+            self.__dict__["_sw_state"] = CLOSED
+
+    # -- looking inside
+
+    @property
+    def state(self) -> str:
+        """``new``, ``warming``, ``ready``, ``stale`` or ``closed``."""
+        return str(self._sw_state)
+
+    @property
+    def counters(self) -> Counters:
+        """What this module did so far; see `sizewise.counters.NAMES`."""
+        counters: Counters = self._sw_counters
+        return counters
+
+    def report(self) -> Report:
+        """What was built and what calls did. Printable; ``to_json()`` for machines."""
+        generation = self._sw_generation
+        built = generation.built if generation is not None else None
+        return make_report(self._sw_owner, self.state, built, self._sw_counters, self._sw_timeline)
+
+    # -- the original's face
+
+    def _sw_signature(self) -> Signature:
+        found = self.__dict__.get("_sw_bound_signature")
+        if found is None:
+            found = Signature(self._sw_forward(), self._sw_owner)
+            self.__dict__["_sw_bound_signature"] = found
+        return found
+
+    def _sw_forward(self) -> Callable[..., Any]:
+        module = self.__dict__["__wrapped__"]
+        if self._sw_method == "__call__":
+            forward: Callable[..., Any] = module.forward
+            return forward
+        return self._sw_original()
+
+    def _sw_original(self) -> Callable[..., Any]:
+        """The user's own method, as it would run without Sizewise."""
+        original = self._sw_target.get("original")
+        if original is not None:
+            return original
+        module = self.__dict__["__wrapped__"]
+        return module if self._sw_method == "__call__" else getattr(module, self._sw_method)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The same as calling the module."""
+        return self(*args, **kwargs)
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        return bool(self.__dict__["__wrapped__"].training)
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        """Refused for ``mode=True``; ``train(False)`` is `eval`, which changes nothing here.
+
+        Raises:
+            TrainRefused (SW504).
+        """
+        if mode:
+            raise errors.TrainRefused(owner=self._sw_owner)
+        self.__dict__["__wrapped__"].eval()
+        return self
+
+    def _refuse_training(self) -> NoReturn:
+        raise trace_errors.TrainingMode(owner=self._sw_owner, submodule="the module itself")
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CompiledModule:
+        """``.to()``, ``.half()`` and the like act on the original; what was built for it is stale."""
+        self.__dict__["__wrapped__"]._apply(fn, recurse)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _RUN_THE_ORIGINAL and hasattr(self.__dict__["__wrapped__"], name):
+            raise errors.GenerateRefused(owner=self._sw_owner, name=name)
+        try:
+            return getattr(self.__dict__["__wrapped__"], name)
+        except AttributeError:
+            wrapped = type(self.__dict__["__wrapped__"]).__name__
+            raise errors.ForwardedMissing(owner=type(self).__name__, name=name, wrapped=wrapped) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["__wrapped__"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["__wrapped__"], name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self.__dict__["__wrapped__"])})
+
+    def __repr__(self) -> str:
+        return f"CompiledModule({self._sw_owner}, {self.state})\n{self.__dict__['__wrapped__']!r}"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise errors.NotPicklable(owner=self._sw_owner)
+
+    def _replicate_for_data_parallel(self) -> NoReturn:
+        raise errors.NotPicklable(owner=self._sw_owner)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        """A copy around a copy of the original, not warmed up."""
+        duplicate = copy.deepcopy(self.__dict__["__wrapped__"], memo)
+        return CompiledModule(duplicate, self._sw_options, self._sw_method, **self._sw_target)
+
+
+@contextlib.contextmanager
+def _subscribed(timeline: Timeline, subscriber: Callable[[Event], None] | None) -> Any:
+    if subscriber is None:
+        yield
+        return
+    timeline.subscribe(subscriber)
+    try:
+        yield
+    finally:
+        timeline.unsubscribe(subscriber)
+
+
+def _refuse_grad(call: Call) -> None:
+    from .errors import call as call_errors
+
+    for leaf in call.tensors():
+        if leaf.value.requires_grad:
+            raise call_errors.RequiresGrad(argument=leaf.path)
+
+
+def _device_of(call: Call) -> str:
+    return next((leaf.value.device.type for leaf in call.tensors()), "cpu")
+
+
+def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
+    """Every declared axis exists, in a tensor, in range, and one name has one size, in every example."""
+    for call in calls:
+        sizes: dict[str, int] = {}
+        values = {leaf.path: leaf.value for leaf in call.leaves}
+        for path, axes in spec.items():
+            tensor = values.get(path)
+            if tensor is None:
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                problem = f"it is {type(tensor).__name__} {tensor!r} in this call"
+                raise trace_errors.BadDynamicShapes(argument=path, problem=problem)
+            for axis, dim in axes.items():
+                _check_axis(path, axis, tensor)
+                size = tensor.shape[axis]
+                if sizes.setdefault(dim.name, size) != size:
+                    raise trace_errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
+
+
+def _check_axis(path: str, axis: int, tensor: torch.Tensor) -> None:
+    if not 0 <= axis < tensor.ndim:
+        raise trace_errors.NoSuchAxis(
+            axis=axis, argument=path, rank=tensor.ndim, shape=tuple(tensor.shape), last=tensor.ndim - 1
+        )
+
+
+__all__ = ["CompiledModule", "Generation", "Options", "SizewiseError"]

@@ -1,0 +1,98 @@
+"""What was built, from where, and what each call did: plain data, printable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..build import Built
+from ..counters import Counters
+from ..events import Event, Timeline
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """``total`` pieces in all programs, ``distinct`` by structure, ``compiled`` artifacts (distinct x ranges)."""
+
+    total: int
+    compiled: int
+    distinct: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """``print(report)`` gives a page; `to_json` the same as JSON."""
+
+    owner: str
+    state: str
+    pieces: Pieces
+    dims: dict[str, dict[str, Any]]
+    sizes: list[dict[str, Any]]
+    guards: list[str]
+    assumptions: list[dict[str, str]]
+    config: dict[str, Any]
+    cache: dict[str, Any]
+    counters: dict[str, int]
+    timeline: list[Event]
+    code: str
+    """The generated caller of each program, with its entry check above it."""
+
+    def to_json(self) -> str:
+        """Everything but the code's formatting, as one JSON object."""
+        return json.dumps(asdict(self), default=str, indent=2)
+
+    def seconds(self, name: str) -> float:
+        return sum(event.seconds for event in self.timeline if event.name == name)
+
+    def __str__(self) -> str:
+        lines = [f"{self.owner}: {self.state}"]
+        lines.append(
+            f"  pieces    {self.pieces.total}, of which {self.pieces.distinct} distinct; "
+            f"{self.pieces.compiled} compiled"
+        )
+        for name, dim in self.dims.items():
+            lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {dim['policy']}")
+        equal = sum(size["verdict"] == "equal" for size in self.sizes)
+        lines.append(f"  checked   {equal} of {len(self.sizes)} sizes equal to eager before serving")
+        for phase in ("trace", "compile", "self_test"):
+            lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s")
+        counts = ", ".join(f"{name} {value}" for name, value in self.counters.items() if value)
+        lines.append(f"  counters  {counts or 'none'}")
+        return "\n".join(lines)
+
+
+def make_report(owner: str, state: str, built: Built | None, counters: Counters, timeline: Timeline) -> Report:
+    entries = built.entries if built else []
+    programs = [entry.program for entry in entries]
+    backends = {id(b): b for program in programs for b in program.distinct}.values()
+    compiled = sum(entry.compiled for backend in backends for entry in backend.range_entries.values())
+    return Report(
+        owner=owner,
+        state=state,
+        pieces=Pieces(sum(len(p.pieces) for p in programs), compiled, len(backends)),
+        dims=_dims(built),
+        sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
+        guards=[f"{g.kind} on {g.name or 'the process'}" for program in programs for g in program.traced.guards],
+        assumptions=[
+            {"text": a.text, "verdict": a.verdict, "method": a.method}
+            for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
+        ],
+        config=json.loads(built.resolved.config.to_json()) if built else {},
+        cache={"hit": False, "why": "this version builds in memory"} if built else {},
+        counters=counters.as_dict(),
+        timeline=timeline.events(),
+        code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
+    )
+
+
+def _dims(built: Built | None) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for entry in built.entries if built else []:
+        traced = entry.program.traced
+        for name, dim in traced.dims.items():
+            row = found.setdefault(name, {"min": dim.min, "max": dim.max, "policy": "", "notes": []})
+            row["min"], row["max"] = min(row["min"], dim.min), max(row["max"], dim.max)
+            row["policy"] = traced.policy.get(name, row["policy"]) or row["policy"]
+            row["notes"] = traced.notes
+    return found

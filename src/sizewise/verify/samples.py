@@ -1,0 +1,66 @@
+"""Fresh inputs like an example: random where values are free, drawn from the example where they may not be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from ..calls import Call
+from ..dims import Dim, DimSpec
+from ..trace.policy import at_size
+
+MANY_DIMS = 2
+"""Dims up to which every combination of sizes is tried."""
+
+
+def probe_sizes(dims: Mapping[str, Dim]) -> Iterator[dict[str, int]]:
+    """Smallest, next and largest of every dim; all combinations for one or two dims."""
+    choices = {name: sorted({dim.min, min(dim.min + 1, dim.max), dim.max}) for name, dim in dims.items()}
+    if len(dims) <= MANY_DIMS:
+        yield from (dict(zip(choices, sizes, strict=True)) for sizes in itertools.product(*choices.values()))
+        return
+    middle = {name: sizes[len(sizes) // 2] for name, sizes in choices.items()}
+    yield {name: sizes[0] for name, sizes in choices.items()}
+    yield {name: sizes[-1] for name, sizes in choices.items()}
+    for name, sizes in choices.items():
+        yield from ({**middle, name: size} for size in sizes)
+
+
+def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch.Generator) -> Call:
+    """The call at ``sizes`` with fresh values.
+
+    Floats that take many values become normal numbers with the example's mean and spread. Everything
+    else (ids, masks, lengths, floats with few values) is redrawn from the example's own values, which
+    are the only ones known to be legal.
+    """
+    values = {}
+    for leaf in call.tensors():
+        tensor = leaf.value
+        for axis, dim in spec.get(leaf.path, {}).items():
+            tensor = at_size(tensor, axis, sizes[dim.name])
+        values[leaf.path] = _redrawn(tensor, leaf.value, generator)
+    return call.with_values(values)
+
+
+def _redrawn(tensor: torch.Tensor, example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if not example.numel():
+        return tensor.clone()
+    if example.is_floating_point() and example.unique().numel() > 2 and bool(torch.isfinite(example).all()):
+        wide = example.double()
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        spread = float(wide.std()) or 1.0
+        return (noise * spread + float(wide.mean())).to(device=tensor.device, dtype=tensor.dtype)
+    flat = example.detach().reshape(-1)
+    if example.unique().numel() == flat.numel():
+        # Values that are all distinct may have to be (slots, positions): repeat none sooner than needed.
+        order = torch.cat([torch.randperm(flat.numel(), generator=generator) for _ in range(tensor.numel() // flat.numel() + 1)])
+        index = order[: tensor.numel()].reshape(tensor.shape)
+    else:
+        index = torch.randint(flat.numel(), tensor.shape, generator=generator)
+    return flat[index.to(flat.device)].clone(memory_format=torch.contiguous_format)
+
+
+def sizes_in_words(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "the example's sizes"

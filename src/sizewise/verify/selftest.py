@@ -1,0 +1,152 @@
+"""Before a program may serve: its results against eager's at the smallest, next and largest sizes."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..calls import Call
+from ..errors import build as errors
+from ..trace.graph import TracedGraph
+from .samples import probe_sizes, sample, sizes_in_words
+from .state import ModuleState
+from .tolerance import compare, sum_depth, tensors_of
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One size that was tried: ``equal``, or ``unchecked`` with the reason."""
+
+    sizes: Mapping[str, int]
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What an eager call does to its arguments."""
+
+    written: frozenset[str]
+    aliased: frozenset[str]
+
+
+Runner = Callable[[Call], Any]
+
+
+def observe(run_eager: Runner, call: Call, module: nn.Module) -> Observation:
+    """Which arguments an eager call writes to, and which its outputs are or share memory with."""
+    state = ModuleState(module)
+    call = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
+    versions = {leaf.path: leaf.value._version for leaf in call.tensors()}
+    result = run_eager(call)
+    state.restore()
+    written = frozenset(leaf.path for leaf in call.tensors() if leaf.value._version != versions[leaf.path])
+    storages = {tensor.untyped_storage()._cdata for _, tensor in tensors_of(result)}
+    aliased = frozenset(leaf.path for leaf in call.tensors() if leaf.value.untyped_storage()._cdata in storages)
+    return Observation(written, aliased)
+
+
+def self_test(
+    module: nn.Module, traced: TracedGraph, run_eager: Runner, run_program: Runner, seed: int = 0
+) -> list[Outcome]:
+    """Compare program and eager at every probe size, on fresh inputs; the module's state is put back.
+
+    Raises:
+        NotEqualToEager (SW302), StateNotEqualToEager (SW310), EagerFails (SW309).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    depth = sum_depth(module)
+    outcomes = []
+    largest = {name: dim.max for name, dim in traced.dims.items()}
+    for sizes in probe_sizes(traced.dims):
+        related = {pair for a in traced.assumptions if a.relation for pair in [a.relation]}
+        if any(sizes[first] != sizes[second] for first, second in related):
+            continue
+        call = sample(traced.call, traced.spec, sizes, generator)
+        try:
+            outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth))
+        except _EagerProblem as problem:
+            cause = problem.__cause__
+            words = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}"
+            if dict(sizes) == largest:
+                raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
+            outcomes.append(Outcome(sizes, "unchecked", f"eager mode fails on this sample: {words}"))
+    return outcomes
+
+
+class _EagerProblem(Exception):
+    pass
+
+
+def _trial(
+    module: nn.Module,
+    traced: TracedGraph,
+    call: Call,
+    sizes: Mapping[str, int],
+    run_eager: Runner,
+    run_program: Runner,
+    depth: int,
+) -> Outcome:
+    state = ModuleState(module)
+    ours = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
+    eagers = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
+    try:
+        try:
+            reference = run_eager(eagers)
+        except Exception as problem:
+            raise _EagerProblem from problem
+        buffers = state.current()
+        state.restore()
+        seen = run_program(ours)
+        where = sizes_in_words(sizes)
+        difference = compare(reference, seen, depth)
+        if difference is not None and math.isfinite(difference.relative):
+            # More than rounding at this depth: ask how far eager itself is off (a sum that cancels, say).
+            state.restore()
+            difference = compare(reference, seen, depth, exact=_in_float64(module, call, traced))
+        if difference is not None:
+            raise errors.NotEqualToEager(
+                owner=traced.owner, sizes=where, path=difference.path, difference=difference.what
+            )
+        _compare_state("buffers", buffers, state.current(), depth, traced.owner, where)
+        _compare_state("arguments", _tensors(eagers), _tensors(ours), depth, traced.owner, where)
+    finally:
+        state.restore()
+    return Outcome(sizes, "equal")
+
+
+def _compare_state(what: str, wanted: Any, seen: Any, depth: int, owner: str, where: str) -> None:
+    difference = compare(wanted, seen, depth, path=what)
+    if difference is not None:
+        text = f"{difference.path} {difference.what}"
+        raise errors.StateNotEqualToEager(owner=owner, what=what, sizes=where, difference=text)
+
+
+def _tensors(call: Call) -> dict[str, torch.Tensor]:
+    return {leaf.path: leaf.value for leaf in call.tensors()}
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone()
+
+
+def _in_float64(module: nn.Module, call: Call, traced: TracedGraph) -> Any:
+    """The result in float64, or None where the module does not run in it."""
+    try:
+        wide = copy.deepcopy(module).double()
+        values = {
+            leaf.path: leaf.value.double() if leaf.value.is_floating_point() else leaf.value.clone()
+            for leaf in call.tensors()
+        }
+        with torch.no_grad():
+            wide_call = call.with_values(values)
+            return wide(*wide_call.args, **wide_call.kwargs)
+    except Exception:
+        # Only a tighter bound is lost; the comparison without it is stricter.
+        return None

@@ -1,0 +1,117 @@
+"""The module's tensors a program reads: bound by where they live, fetched at every call.
+
+A program takes parameters as inputs, so loading in place needs nothing. A parameter that was replaced,
+or whose data was, is noticed at the next call: it is used when it has the layout the program was
+built for, and refused by name when it has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import nn
+
+from .errors import state as errors
+from .errors import trace as trace_errors
+from .trace.graph import GraphInput, module_path
+
+_address = torch.Tensor.data_ptr
+
+
+def _layout(tensor: Any) -> tuple[Any, ...]:
+    return type(tensor), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
+
+
+class WeightBinding:
+    """Fetches the tensors of ``module`` that ``inputs`` name, in that order.
+
+    Raises:
+        UnboundInput (SW218): a tensor that lives in no dict or list of the module.
+    """
+
+    def __init__(self, module: nn.Module, inputs: Sequence[GraphInput], owner: str) -> None:
+        self.owner = owner
+        self.paths = [item.path for item in inputs]
+        places = [_place(module, item, owner) for item in inputs]
+        self._containers = [container for container, _ in places]
+        self._keys = [key for _, key in places]
+        tensors: list[Any] = list(map(getitem, self._containers, self._keys))
+        self._layouts = [_layout(tensor) for tensor in tensors]
+        # One tuple, so that a thread never sees tensors of one moment and addresses of another.
+        self._known = (tensors, list(map(_address, tensors)))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def fetch(self) -> list[Any]:
+        """The tensors as they are now.
+
+        Raises:
+            Stale (SW503): a tensor has another shape, stride, dtype, device or class than at warm-up.
+        """
+        try:
+            tensors: list[Any] = list(map(getitem, self._containers, self._keys))
+            known, addresses = self._known
+            # List equality takes identical items as equal without asking them; a replaced tensor
+            # either differs, or raises because its comparison is no single bool. Equal addresses
+            # of identical tensors mean that nobody assigned to `.data` either.
+            if tensors == known and list(map(_address, tensors)) == addresses:
+                return tensors
+        except Exception:
+            tensors = self._fetch_slowly()
+        self._accept(tensors)
+        return tensors
+
+    def _fetch_slowly(self) -> list[Any]:
+        found = []
+        for container, key, path in zip(self._containers, self._keys, self.paths, strict=True):
+            try:
+                found.append(container[key])
+            except (KeyError, IndexError):
+                raise errors.Stale(owner=self.owner, what=f"{path} was removed") from None
+        return found
+
+    def _accept(self, tensors: list[Any]) -> None:
+        for path, tensor, layout in zip(self.paths, tensors, self._layouts, strict=True):
+            if not isinstance(tensor, torch.Tensor) or _layout(tensor) != layout:
+                seen = f"{tuple(tensor.shape)} {tensor.dtype}" if isinstance(tensor, torch.Tensor) else type(tensor)
+                was = f"{layout[1]} {layout[3]}"
+                raise errors.Stale(owner=self.owner, what=f"{path} was {was} at warm-up and is {seen} now")
+        self._known = (tensors, list(map(_address, tensors)))
+
+
+def _place(module: nn.Module, item: GraphInput, owner: str) -> tuple[Any, Any]:
+    """The dict or list that holds a tensor, and its key there."""
+    value: Any = module
+    for kind, key in item.steps[:-1]:
+        value = getattr(value, key) if kind == "attr" else value[key]
+    kind, key = item.steps[-1]
+    if kind == "attr":
+        holder = vars(value) if hasattr(value, "__dict__") else {}
+        for registry in ("_parameters", "_buffers"):
+            if key in holder.get(registry, {}):
+                return holder[registry], key
+        value = holder
+    if not isinstance(value, (dict, list, tuple)) or not isinstance(value[key] if _has(value, key) else None, torch.Tensor):
+        raise trace_errors.UnboundInput(owner=owner, source=f"self.{module_path(item.steps)}")
+    return value, key
+
+
+def _has(container: Any, key: Any) -> bool:
+    return key in container if isinstance(container, dict) else isinstance(key, int) and key < len(container)
+
+
+def named_tensor(module: nn.Module, name: str) -> GraphInput:
+    """A parameter or buffer by its dotted name, as an input that is returned but not computed with."""
+    *owners, last = name.split(".")
+    steps: list[tuple[str, Any]] = []
+    value = module
+    for part in owners:
+        steps += [("attr", "_modules"), ("item", part)]
+        value = value._modules[part]  # type: ignore[assignment]
+    registry = "_parameters" if last in value._parameters else "_buffers"
+    steps += [("attr", registry), ("item", last)]
+    return GraphInput("parameter" if registry == "_parameters" else "buffer", name, name, tuple(steps))
