@@ -30,6 +30,7 @@ from .program import Program, Variant, build_caller, load_caller
 from .split import Piece, Step, split
 from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
+from .verify.layouts import with_layout_checks
 from .verify.selftest import Outcome, observe, self_test
 from .weights import WeightBinding
 
@@ -85,13 +86,15 @@ class Builder:
         built = Built([], self.spec, self.resolved, state=self.state)
         for call in calls:
             for traced in self._trace(call):
-                program = self._program(traced)
-                weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
-                entry = Entry(program, self.target.signature, weights, self.target.device_type, self.state)
+                program, scope = self._program(traced)
                 if self.config.self_test:
-                    built.outcomes += self._self_test(entry)
-                built.entries.append(entry)
+                    built.outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
+                built.entries.append(self._entry(program))
         return built
+
+    def _entry(self, program: Program) -> Entry:
+        weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
+        return Entry(program, self.target.signature, weights, self.target.device_type, self.state)
 
     def _trace(self, call: Call) -> list[TracedGraph]:
         module = self.target.module
@@ -104,7 +107,7 @@ class Builder:
         self.counters.add("traces", len(traces))
         return traces
 
-    def _program(self, traced: TracedGraph) -> Program:
+    def _program(self, traced: TracedGraph) -> tuple[Program, dict[str, Any]]:
         observed = observe(self._run_eager, traced.call, self.target.module)
         with self.timeline.phase("split"):
             splitting_ops = self.config.splitting_ops or []
@@ -118,7 +121,7 @@ class Builder:
             traced, steps, backends, weights, size_names, arguments, source, [], observed.written, observed.aliased
         )
         program.variants = [self._variant(program, interval, scope) for interval in ranges]
-        return program
+        return program, scope
 
     def _ranges(self, traced: TracedGraph) -> list[Range]:
         """The ranges and exact sizes of the first dim; without dims, one range for everything."""

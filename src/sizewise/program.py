@@ -165,7 +165,7 @@ class _CallerWriter:
         elif getattr(node.target, "__name__", "") == "getitem":
             text = f"{args[0]}[{args[1]}]"
         else:
-            text = f"{self._bind('op', node.target)}({', '.join(args + keywords)})"
+            text = f"{self._bind('op', _overload(node.target))}({', '.join(args + keywords)})"
         return f"{self._define(node.name)} = {text}" if node.users else text
 
     def _argument_text(self, value: Any) -> str:
@@ -249,6 +249,13 @@ class _CallerWriter:
             return f"{cls}(({items},))"
         pairs = ", ".join(f"{key}={child}" for key, child in zip(template.keys, children, strict=True))
         return f"{cls}({pairs})"
+
+
+def _overload(target: Any) -> Any:
+    """An operator's only overload, which is quicker to call than the packet around it."""
+    if isinstance(target, torch._ops.OpOverloadPacket) and target.overloads() == ["default"]:
+        return target.default
+    return target
 
 
 def size_variable(dim: str) -> str:

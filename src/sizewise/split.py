@@ -207,14 +207,15 @@ def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside:
     members = set(nodes)
     order = {node: position for position, node in enumerate(root.graph.nodes)}
 
-    needed = _with_sizes(nodes)
-    for source in sorted({s for node in needed for s in node.all_input_nodes}, key=order.__getitem__):
+    needed = sorted(_with_sizes(nodes), key=order.__getitem__)
+    # In the order of first use: where a value was computed differs between the first layer and the others.
+    for source in dict.fromkeys(source for node in needed for source in node.all_input_nodes):
         if source in members or (is_size(source) and source.op != "placeholder") or source.op == "get_attr":
             continue
         copies[source] = graph.placeholder(source.name)
         copies[source].meta = dict(source.meta)
         inputs.append(source.name)
-    for node in sorted(needed, key=order.__getitem__):
+    for node in needed:
         for source in node.all_input_nodes:
             if source.op == "get_attr" and source not in copies:
                 copies[source] = graph.node_copy(source)

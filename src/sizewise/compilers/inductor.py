@@ -21,6 +21,10 @@ from .base import Artifact
 DEFAULTS: dict[str, Any] = {
     # A channels-last plan for symbolic sizes was seen to assert at run time (ViT, torch 2.13).
     "layout_optimization": False,
+    # Sizes are checked at entry and layouts between pieces before serving (verify/layouts.py).
+    "size_asserts": False,
+    "scalar_asserts": False,
+    "alignment_asserts": False,
     # One forked worker pool per process costs more than the few pieces that are compiled.
     "compile_threads": 1,
 }
@@ -46,7 +50,7 @@ class InductorCompiler:
         context = torch._guards.TracingContext(fake_mode)
         with (
             torch._guards.tracing(context),
-            inductor_config.patch({**DEFAULTS, **options}),
+            inductor_config.patch({**_known(inductor_config), **options}),
             # A hit in AOTAutograd's cache would bypass `keep`.
             torch._functorch.config.patch(enable_autograd_cache=False),
             # In this order: leaving inference mode turns gradients on.
@@ -60,6 +64,11 @@ class InductorCompiler:
         if why:
             return Artifact(_from_list(wrapped), self.name, False, source, seconds, why)
         return Artifact(inner[0][1].current_callable, self.name, True, source, seconds)
+
+
+def _known(inductor_config: Any) -> dict[str, Any]:
+    """The defaults this version of torch has."""
+    return {name: value for name, value in DEFAULTS.items() if hasattr(inductor_config, name)}
 
 
 def _count_outputs(graph: fx.GraphModule) -> int:

@@ -72,3 +72,14 @@ class StateNotEqualToEager(BuildError, RuntimeError):
     code = "SW310"
     message = "{owner} compiled, but after a call at {sizes} its {what} is not what eager mode leaves: {difference}."
     remedy = "keep state in registered buffers that are written in place, or pass it as arguments."
+
+
+class PieceLayout(BuildError, RuntimeError):
+    code = "SW311"
+    message = (
+        "{owner}: piece {piece} was compiled for input {input} with shape {wanted_shape} and strides {wanted_stride}, "
+        "and is handed {seen_shape} and {seen_stride} at {sizes}."
+    )
+    remedy = (
+        "name the operator that makes this tensor in splitting_ops, or set the module's memory format to contiguous."
+    )

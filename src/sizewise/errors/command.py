@@ -24,7 +24,8 @@ class BadFactory(CommandError, TypeError):
     code = "SW703"
     message = "the factory {target!r} returned {seen}."
     remedy = (
-        "return (model, example_kwargs, dynamic_shapes) or (model, example_args, example_kwargs, dynamic_shapes)."
+        "return (model, example_kwargs, dynamic_shapes) or "
+        "(model, example_args, example_kwargs, dynamic_shapes)."
     )
 
 
@@ -32,3 +33,38 @@ class CannotWrite(CommandError, OSError):
     code = "SW704"
     message = "cannot write {path}: {problem}."
     remedy = "name a file in a directory that exists and can be written."
+
+
+class TargetFailed(CommandError, RuntimeError):
+    code = "SW705"
+    message = "{doing} raised an error at {where}: {cause}."
+    remedy = "correct what {where} says; {target!r} has to load before anything is compiled."
+
+
+class UnsupportedModelDirectory(CommandError, NotImplementedError):
+    code = "SW706"
+    message = (
+        "no example inputs can be made for the {model} in {path}: {seen}. Only models that take "
+        "input_ids alone (text) or pixel_values alone (images) have examples of their own."
+    )
+    remedy = (
+        "write a factory in a file, app.py for example, that loads the model and returns "
+        "(model, example_kwargs, dynamic_shapes), and give app.py:factory as the target."
+    )
+
+
+class ExampleFails(CommandError, RuntimeError):
+    code = "SW707"
+    message = "the model of {target!r} itself, without Sizewise, fails on {inputs} at {where}: {cause}."
+    remedy = (
+        "make the example inputs and the sizes in dynamic_shapes ones that the model accepts: "
+        "call the model in plain eager mode with them first."
+    )
+
+
+class UnexpectedProblem(CommandError, RuntimeError):
+    code = "SW708"
+    message = "the command {command!r} met an error that Sizewise has no name for, at {where}: {cause}."
+    remedy = (
+        "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`."
+    )

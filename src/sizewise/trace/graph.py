@@ -70,7 +70,7 @@ def interpret(
 
     Raises:
         SideEffect (SW211), OutputClass (SW212), UnboundInput (SW218), SizeSpecialized (SW209),
-        SizeAssumption (SW210), RandomOperator (SW217), NotTraceable (SW207).
+        SizeAssumption (SW210), RandomOperator (SW217), NotTraceable (SW207), EmptyGraph (SW219).
     """
     if raw.side_effects:
         sources = ", ".join(source.replace(f"L['{dynamo.MODULE}']", "self") for source in raw.side_effects)
@@ -81,6 +81,8 @@ def interpret(
     assumptions = equal_dims + _assumptions(raw, symbols, owner)
     _drop_assertions(raw.graph)
     _use_symbol_inputs(raw.graph)
+    if not any(node.op.startswith("call") for node in raw.graph.graph.nodes):
+        raise errors.EmptyGraph(owner=owner)
     raw.graph.graph.lint()
     raw.graph.recompile()
     return TracedGraph(

@@ -36,7 +36,7 @@ def trace_all(
     spec = {path: axes for path, axes in spec.items() if path in present}
     dims = dims_of(spec)
     refusals: list[str] = []
-    last: SizeGuard | None = None
+    problems: list[SizeGuard] = []
     for policy in _policies(list(dims), shapes):
         try:
             return [
@@ -44,12 +44,13 @@ def trace_all(
                 for part_spec in _parts(spec, dims, policy)
             ]
         except SizeGuard as problem:
-            last = problem
+            problems.append(problem)
             tried = ", ".join(f"{name} {kind}" for name, kind in policy.items())
             refusals.append(f"{tried}: {problem.reason}")
-    reason = last.reason if last is not None else "no policy is left"
-    where = last.where if last is not None else ""
-    raise errors.SizeBranch(owner=owner, dims=", ".join(dims), reason=reason, where=where) from last
+    # A backed trace says which sizes are on this side of the branch; only an unbacked one knows the line.
+    reason = problems[-1].reason
+    where = next((problem.where for problem in problems if problem.where), "")
+    raise errors.SizeBranch(owner=owner, dims=", ".join(dims), reason=reason, where=where) from problems[-1]
 
 
 def _policies(names: Sequence[str], shapes: str) -> Iterator[dict[str, str]]:

@@ -1,0 +1,5 @@
+"""`python -m sizewise`: the command line."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,47 @@
+"""The application: its commands, its version, and what surrounds every command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .bench import bench
+from .compile import compile
+from .demo import demo
+from .doctor import doctor
+from .output import guarded, show
+
+COMMANDS = (demo, compile, bench, doctor)
+"""In the order of the help."""
+
+
+def make_app() -> typer.Typer:
+    """The typer application; every command is `guarded`."""
+    app = typer.Typer(
+        name="sizewise",
+        help="Compile a PyTorch model once; run every size it declares without compiling again.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(root)
+    for command in COMMANDS:
+        app.command(command.__name__)(guarded(command))
+    return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        show(f"sizewise {__version__}")
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    # No docstring: it would replace the application's help.
+    return None

@@ -1,0 +1,120 @@
+"""What a worker does with its contestant: start it, serve the traffic, measure, check. Runs in the worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .contestants import Contestant, contestant_named
+from .corpus import QUERIES, load_sentences
+from .encoder import Encoder, Tokens, pool
+from .results import OWN
+from .traffic import MAX_BATCH
+
+if TYPE_CHECKING:
+    from .worker import Events
+
+NEAREST = 3
+
+
+def serve(job: dict[str, Any], events: Events, orders: SimpleQueue[dict[str, Any]]) -> None:
+    """Run one contestant through the job's traffic, report everything as events, then time on order."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    began = time.perf_counter()
+    encoder = Encoder()
+    texts = [sentence.text for sentence in load_sentences()]
+    # Tokenising is the same for all and is not what is compared.
+    requests = [encoder.tokens([texts[index] for index in request]) for request in job["requests"]]
+    example = encoder.tokens([texts[index] for index in job["example"]])
+    events.send("ready", seconds=time.perf_counter() - began)
+    contestant = contestant_named(
+        job["contestant"], lambda name, s: events.send("phase", name=name, seconds=s)
+    )
+    with torch.no_grad():
+        began = time.perf_counter()
+        contestant.start(encoder.model, example)
+        contestant(example)
+        events.send("first", seconds=time.perf_counter() - began)
+        before = contestant.calls_by_path()
+        _serve_traffic(contestant, requests, events)
+        after = contestant.calls_by_path()
+        events.send("paths", paths={path: after[path] - before[path] for path in after})
+        _compare_with_eager(contestant, encoder.model, requests, events)
+        if job["contestant"] == OWN:
+            _find_nearest(contestant, encoder, texts, events)
+        events.send("done")
+        while True:
+            batch, seq = orders.get()["time"]
+            _time_once(contestant, encoder, texts, batch, seq, events)
+
+
+def _serve_traffic(contestant: Contestant, requests: Sequence[Tokens], events: Events) -> None:
+    began = time.perf_counter()
+    for number, tokens in enumerate(requests, 1):
+        compiled = contestant.compilations()
+        started = time.perf_counter()
+        contestant(tokens)
+        ms = (time.perf_counter() - started) * 1000
+        batch, seq = tokens["input_ids"].shape
+        more = contestant.compilations() - compiled
+        events.send("call", number=number, t=started - began, batch=batch, seq=seq, ms=ms, compilations=more)
+
+
+def _compare_with_eager(
+    contestant: Contestant, model: Any, requests: Sequence[Tokens], events: Events
+) -> None:
+    """The largest differences from eager over every request, after service so that it costs no call time.
+
+    Hidden states of padding are nobody's result and are left out.
+    """
+    worst = {"embeddings": 0.0, "hidden_states": 0.0}
+    for tokens in requests:
+        mask = tokens["attention_mask"]
+        seen, expected = contestant(tokens), model(**tokens).last_hidden_state
+        hidden = (seen - expected).abs()[mask.bool()].max().item()
+        pooled = (pool(seen, mask) - pool(expected, mask)).abs().max().item()
+        worst["hidden_states"] = _larger(worst["hidden_states"], hidden)
+        worst["embeddings"] = _larger(worst["embeddings"], pooled)
+    events.send("checked", max_abs_error=worst)
+
+
+def _larger(first: float, second: float) -> float:
+    """The larger one, or NaN where there is one: `max` would lose it."""
+    return second if second != second or second > first else first
+
+
+def _find_nearest(contestant: Contestant, encoder: Encoder, texts: list[str], events: Events) -> None:
+    """Embed every sentence and the queries, and report each query's neighbours."""
+    stored = _embed(contestant, encoder, texts)
+    asked = _embed(contestant, encoder, list(QUERIES))
+    best = (asked @ stored.T).topk(NEAREST, dim=1)
+    for row, query in enumerate(QUERIES):
+        pairs = zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True)
+        events.send("nearest", query=query, sentences=[(texts[index], score) for index, score in pairs])
+
+
+def _embed(contestant: Contestant, encoder: Encoder, texts: list[str]) -> torch.Tensor:
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    rows: dict[int, torch.Tensor] = {}
+    for start in range(0, len(order), MAX_BATCH):
+        indices = order[start : start + MAX_BATCH]
+        tokens = encoder.tokens([texts[index] for index in indices])
+        rows.update(zip(indices, pool(contestant(tokens), tokens["attention_mask"]), strict=True))
+    return torch.stack([rows[index] for index in range(len(texts))])
+
+
+def _time_once(
+    contestant: Contestant, encoder: Encoder, texts: list[str], batch: int, seq: int, events: Events
+) -> None:
+    """One timing at an exact size, on the longest sentences there are."""
+    tokens = encoder.tokens(sorted(texts, key=len, reverse=True)[:batch], length=seq)
+    # Another process has just used the caches of the CPU.
+    contestant(tokens)
+    started = time.perf_counter()
+    contestant(tokens)
+    events.send("timing", ms=(time.perf_counter() - started) * 1000)
