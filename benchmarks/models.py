@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 _LIBRARY = torch.library.Library("sizewise_bench", "FRAGMENT")
 _LIBRARY.define(
     "attention(Tensor query, Tensor key, Tensor value, int layer, Tensor(a!) out) -> ()",

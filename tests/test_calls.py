@@ -65,7 +65,7 @@ def test_a_call_that_does_not_fit_is_named() -> None:
 
 
 def test_an_argument_that_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(trace_errors.InputClass, match="builtins.object"):
+    with pytest.raises(trace_errors.InputClass, match=r"builtins\.object"):
         SIGNATURE.bind((object(),), {})
 
 

@@ -81,8 +81,7 @@ def test_custom_op_base_modes_and_conflict() -> None:
     assert message.startswith("custom_ops can contain only one base mode: 'all' or 'none'")
     message = refused(errors.CustomOpConflict, custom_ops=["+b", "+a", "-a", "-b", "none"])
     assert message.startswith(
-        "custom_ops cannot both enable and disable the same operation(s): a, b. "
-        "Remove either the '+' or '-' directive"
+        "custom_ops cannot both enable and disable the same operation(s): a, b. Remove either the '+' or '-' directive"
     )
     assert CompilationConfig(custom_ops=["none", "+a", "-b"]).custom_ops == ["none", "+a", "-b"]
 
@@ -133,9 +132,7 @@ def test_invalid_mode(value: Any) -> None:
 
 
 def test_cudagraph_mode_by_name() -> None:
-    assert (
-        CompilationConfig(cudagraph_mode="full_decode_only").cudagraph_mode is CUDAGraphMode.FULL_DECODE_ONLY
-    )
+    assert CompilationConfig(cudagraph_mode="full_decode_only").cudagraph_mode is CUDAGraphMode.FULL_DECODE_ONLY
     assert CompilationConfig(cudagraph_mode=CUDAGraphMode.FULL).cudagraph_mode is CUDAGraphMode.FULL
     assert CompilationConfig().cudagraph_mode is None
 
@@ -437,9 +434,7 @@ def test_capture_sizes_below_one(sizes: Any) -> None:
 @pytest.mark.parametrize("sizes", [[], {}, {"batch": []}])
 def test_no_capture_sizes(sizes: Any) -> None:
     message = refused(errors.NoCaptureSizes, cudagraph_capture_sizes=sizes)
-    assert message.startswith(
-        "cudagraph_capture_sizes should contain at least one element when using cuda graph."
-    )
+    assert message.startswith("cudagraph_capture_sizes should contain at least one element when using cuda graph.")
 
 
 @pytest.mark.parametrize("sizes", [[(1, 2), 3], [(1, 2), (1,)], [()]])
@@ -448,9 +443,7 @@ def test_mixed_capture_sizes(sizes: Any) -> None:
 
 
 def test_max_capture_size() -> None:
-    message = refused(
-        errors.MaxCaptureSizeDisagrees, cudagraph_capture_sizes=[4, 2], max_cudagraph_capture_size=13
-    )
+    message = refused(errors.MaxCaptureSizeDisagrees, cudagraph_capture_sizes=[4, 2], max_cudagraph_capture_size=13)
     assert message.startswith(
         "customized max_cudagraph_capture_size(=13) should be consistent with the max value of "
         "cudagraph_capture_sizes(=4)"
@@ -458,21 +451,15 @@ def test_max_capture_size() -> None:
     assert CompilationConfig(cudagraph_capture_sizes=[4, 13], max_cudagraph_capture_size=13)
     for value in (0, -1):
         message = refused(errors.MaxCaptureSizeTooSmall, max_cudagraph_capture_size=value)
-        assert message.startswith(
-            "Maximum cudagraph size should be greater than or equal to 1 when using cuda graph."
-        )
+        assert message.startswith("Maximum cudagraph size should be greater than or equal to 1 when using cuda graph.")
     for sizes in ({"batch": [4]}, [(4, 4)]):
-        refused(
-            errors.MaxCaptureSizeOfSeveralDims, cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=4
-        )
+        refused(errors.MaxCaptureSizeOfSeveralDims, cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=4)
 
 
 def test_compile_sizes() -> None:
     assert CompilationConfig(compile_sizes=[WORD, 3]).compile_sizes == [WORD, 3]
     message = refused(errors.UnrecognizedCompileSize, compile_sizes=[1, "capture"])
-    assert message.startswith(
-        "Unrecognized size type in compile_sizes, expect 'cudagraph_capture_sizes', got capture"
-    )
+    assert message.startswith("Unrecognized size type in compile_sizes, expect 'cudagraph_capture_sizes', got capture")
     assert refused(errors.NotPositive, compile_sizes=[1, 0]).startswith("compile_sizes[1]")
 
 
@@ -501,9 +488,7 @@ def test_default_list_of_vllm() -> None:
         ({}, {"min_size": 3, "max_size": 9}, [3, 4, 8, 9]),
     ],
 )
-def test_default_sizes_never_round_a_maximum(
-    settings: dict[str, Any], bounds: dict[str, Any], tail: list[int]
-) -> None:
+def test_default_sizes_never_round_a_maximum(settings: dict[str, Any], bounds: dict[str, Any], tail: list[int]) -> None:
     sizes = CompilationConfig(**settings).post_init_cudagraph_sizes(**bounds).cudagraph_capture_sizes
     assert isinstance(sizes, list)
     assert sizes[-len(tail) :] == tail
@@ -732,9 +717,7 @@ def modules_after(code: str) -> set[str]:
 def test_importing_the_package_is_light() -> None:
     loaded = modules_after("import sizewise.config as c; c.CompilationMode, c.CUDAGraphMode, dir(c)")
     assert not loaded & {"torch", "pydantic"}
-    loaded = modules_after(
-        "from sizewise.config import CompilationConfig, env; CompilationConfig().resolve()"
-    )
+    loaded = modules_after("from sizewise.config import CompilationConfig, env; CompilationConfig().resolve()")
     assert "pydantic" in loaded and "torch" not in loaded
     assert "torch" not in modules_after("import sizewise.monitor")
 

@@ -10,7 +10,13 @@ from sizewise.errors import trace as errors
 
 @pytest.mark.parametrize(
     ("low", "high", "says"),
-    [(5, 3, "min 5 > max 3"), (0, 4, "size 0"), (-1, 4, "negative"), (1, 2.0, "2.0 is not an int"), (True, 4, "True")],
+    [
+        (5, 3, "min 5 > max 3"),
+        (0, 4, "size 0"),
+        (-1, 4, "negative"),
+        (1, 2.0, "2.0 is not an int"),
+        (True, 4, "True"),
+    ],
 )
 def test_a_dim_that_is_no_range_is_refused(low: object, high: object, says: str) -> None:
     with pytest.raises(errors.BadDim, match=says):

@@ -65,7 +65,7 @@ def test_the_items_of_a_split_operator_stay_with_it() -> None:
     first, cut, last = split(traced, ["aten::topk"], user_set=True)
     assert isinstance(first, Piece)
     assert isinstance(cut, SplitCall)
-    assert [node.name for node in cut.nodes][0] == "topk"
+    assert next(node.name for node in cut.nodes) == "topk"
     assert len(cut.nodes) == 3
     assert isinstance(last, Piece)
 

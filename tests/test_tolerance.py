@@ -84,10 +84,14 @@ def test_what_is_never_equal(reference: Any, seen: Any, says: str) -> None:
     assert says in difference.what
 
 
-@pytest.mark.parametrize("value", [float("nan"), {"a": [torch.tensor([float("inf"), 1.0])]}, torch.zeros(3), "text", None])
+@pytest.mark.parametrize(
+    "value", [float("nan"), {"a": [torch.tensor([float("inf"), 1.0])]}, torch.zeros(3), "text", None]
+)
 def test_a_value_equals_itself(value: Any) -> None:
     assert compare(value, copy.deepcopy(value)) is None
 
 
 def test_the_largest_error_is_absolute_and_over_all_leaves() -> None:
-    assert largest_error({"a": torch.zeros(2), "b": [torch.ones(1)]}, {"a": torch.zeros(2), "b": [torch.ones(1) * 3]}) == 2
+    assert (
+        largest_error({"a": torch.zeros(2), "b": [torch.ones(1)]}, {"a": torch.zeros(2), "b": [torch.ones(1) * 3]}) == 2
+    )

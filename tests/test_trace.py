@@ -18,7 +18,9 @@ from sizewise.trace import TracedGraph, trace_all, twin_of
 BATCH = Dim("batch", 1, 16)
 
 
-def trace(module: nn.Module, *args: Any, dims: dict[str, Any], shapes: str = "auto", **kwargs: Any) -> list[TracedGraph]:
+def trace(
+    module: nn.Module, *args: Any, dims: dict[str, Any], shapes: str = "auto", **kwargs: Any
+) -> list[TracedGraph]:
     signature = Signature(module.forward, type(module).__name__)
     call = signature.bind(args, kwargs)
     return trace_all(module.eval(), call, normalize(dims, signature.names(), "M"), type(module).__name__, shapes=shapes)
@@ -35,7 +37,15 @@ class Everything(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Any]:
         y = self.lin(x) + self.shift * self.plain
-        return {"y": y, "same": x, "view": x.T, "weight": self.lin.weight, "n": x.shape[0], "c": 7, "top": y.topk(2)}
+        return {
+            "y": y,
+            "same": x,
+            "view": x.T,
+            "weight": self.lin.weight,
+            "n": x.shape[0],
+            "c": 7,
+            "top": y.topk(2),
+        }
 
 
 def test_inputs_are_known_by_kind_and_name() -> None:

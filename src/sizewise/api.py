@@ -78,9 +78,7 @@ def compile(
     return _compile_target(target, options=settings, inplace=inplace, disable=disable)
 
 
-def _refuse_unavailable(
-    *, persistent: Any, pad_values: Any, outputs: str, on_miss: str, decode: Any
-) -> None:
+def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_miss: str, decode: Any) -> None:
     """Refuse what would be accepted and then do nothing."""
     asked = {
         "persistent": bool(persistent),
@@ -122,7 +120,7 @@ class FunctionModule(nn.Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.forward = function  # type: ignore[method-assign]
+        self.forward = function
         self.eval()
 
 
@@ -164,7 +162,7 @@ def _in_place(module: nn.Module, options: Options) -> nn.Module:
             twin.__dict__["forward"] = original
 
     compiled = CompiledModule(module, options, method="forward", original=original, prepare_twin=undo)
-    module.forward = InPlaceForward(compiled)  # type: ignore[method-assign, assignment]
+    module.forward = InPlaceForward(compiled)
     return module
 
 
@@ -175,7 +173,12 @@ def _compiled_class(cls: type[nn.Module], options: Options) -> type[nn.Module]:
         super(compiled, self).__init__(*args, **kwargs)
         _in_place(self, options)
 
-    namespace = {"__init__": functools.wraps(cls.__init__)(__init__), "__module__": cls.__module__, "__doc__": cls.__doc__}
-    compiled = type(cls.__name__, (cls,), namespace)
+    namespace = {
+        "__init__": functools.wraps(cls.__init__)(__init__),
+        "__module__": cls.__module__,
+        "__doc__": cls.__doc__,
+    }
+    compiled: Any = type(cls.__name__, (cls,), namespace)
     compiled.__qualname__ = cls.__qualname__
-    return compiled
+    subclass: type[nn.Module] = compiled
+    return subclass

@@ -66,7 +66,9 @@ class Built:
 class Builder:
     """Builds programs for the calls of one warm-up; distinct pieces are shared between all of them."""
 
-    def __init__(self, target: Target, spec: DimSpec, resolved: Resolved, counters: Counters, timeline: Timeline) -> None:
+    def __init__(
+        self, target: Target, spec: DimSpec, resolved: Resolved, counters: Counters, timeline: Timeline
+    ) -> None:
         self.target = target
         self.spec = spec
         self.resolved = resolved
@@ -84,12 +86,14 @@ class Builder:
             TraceError, BuildError: as the parts raise them.
         """
         built = Built([], self.spec, self.resolved, state=self.state)
-        for call in calls:
-            for traced in self._trace(call):
-                program, scope = self._program(traced)
-                if self.config.self_test:
-                    built.outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
-                built.entries.append(self._entry(program))
+        # In this order: leaving inference mode turns gradients on. What is made here has to be usable outside.
+        with torch.inference_mode(False), torch.no_grad():
+            for call in calls:
+                for traced in self._trace(call):
+                    program, scope = self._program(traced)
+                    if self.config.self_test:
+                        built.outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
+                    built.entries.append(self._entry(program))
         return built
 
     def _entry(self, program: Program) -> Entry:
@@ -108,7 +112,7 @@ class Builder:
         return traces
 
     def _program(self, traced: TracedGraph) -> tuple[Program, dict[str, Any]]:
-        observed = observe(self._run_eager, traced.call, self.target.module)
+        observed = observe(self._run_eager, traced, self.target.module)
         with self.timeline.phase("split"):
             splitting_ops = self.config.splitting_ops or []
             steps = split(traced, splitting_ops, self.resolved.sources["splitting_ops"] == "set")
@@ -118,7 +122,16 @@ class Builder:
         size_names = list(traced.dims)
         source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names)
         program = Program(
-            traced, steps, backends, weights, size_names, arguments, source, [], observed.written, observed.aliased
+            traced,
+            steps,
+            backends,
+            weights,
+            size_names,
+            arguments,
+            source,
+            [],
+            observed.written,
+            observed.aliased,
         )
         program.variants = [self._variant(program, interval, scope) for interval in ranges]
         return program, scope
@@ -171,8 +184,7 @@ class Builder:
         return Variant(interval, load_caller(program.source, scope, pieces, label))
 
     def _run_eager(self, call: Call) -> Any:
-        with torch.no_grad():
-            return self.target.original(*call.args, **call.kwargs)
+        return self.target.original(*call.args, **call.kwargs)
 
     def _self_test(self, entry: Entry) -> list[Outcome]:
         def run_program(call: Call) -> Any:

@@ -197,7 +197,8 @@ class Signature:
             if parameter.kind is kinds.KEYWORD_ONLY and not seen_star:
                 parts.append("*")
                 seen_star = True
-            prefix = {kinds.VAR_POSITIONAL: "*", kinds.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+            prefix = "*" if parameter.kind is kinds.VAR_POSITIONAL else ""
+            prefix = "**" if parameter.kind is kinds.VAR_KEYWORD else prefix
             seen_star = seen_star or prefix == "*"
             text = prefix + parameter.name
             if parameter.default is not kinds.empty:

@@ -83,7 +83,7 @@ def _collect(path: str, entry: Any, spec: DimSpec) -> None:
         if all(isinstance(key, int) and not isinstance(key, bool) for key, _ in items):
             axes = {axis: _as_dim(path, dim) for axis, dim in items if not _is_static(dim)}
             if axes:
-                spec[path] = {axis: dim for axis, dim in axes.items()}
+                spec[path] = axes
             return
         for key, inner in items:
             _collect(f"{path}[{key!r}]", inner, spec)

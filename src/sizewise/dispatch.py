@@ -40,7 +40,12 @@ class Entry:
     """
 
     def __init__(
-        self, program: Program, signature: Signature, weights: WeightBinding, device_type: str, state: tuple[Any, ...]
+        self,
+        program: Program,
+        signature: Signature,
+        weights: WeightBinding,
+        device_type: str,
+        state: tuple[Any, ...],
     ) -> None:
         self.program = program
         self.signature = signature
@@ -66,6 +71,7 @@ class _EntryWriter:
             "MISS": MISS,
             "Tensor": torch.Tensor,
             "Parameter": torch.nn.Parameter,
+            "strided": torch.strided,
             "read_ambient": ambient.read,
             "AMBIENT": entry.state,
             "DEVICE": entry.device_type,
@@ -130,10 +136,13 @@ class _EntryWriter:
         name = self.variables[leaf.path] = f"tensor_{len(self.variables)}"
         self.lines.append(f"{name} = {leaf.expr}")
         dtype = self.bind("dtype", wanted.dtype)
-        device = "not {0}.is_cpu" if wanted.device.type == "cpu" else f"{{0}}.device != {self.bind('device', wanted.device)}"
+        device = (
+            "not {0}.is_cpu" if wanted.device.type == "cpu" else f"{{0}}.device != {self.bind('device', wanted.device)}"
+        )
         self.miss_if(
             f"(type({name}) is not Tensor and type({name}) is not Parameter) or {name}.dtype is not {dtype} "
-            f"or {device.format(name)} or {name}.requires_grad or {name}.is_neg() or {name}.is_conj()"
+            f"or {device.format(name)} or {name}.layout is not strided or {name}.requires_grad "
+            f"or {name}.is_neg() or {name}.is_conj()"
         )
         self.shape(leaf, name)
         fixed = leaf.path in self.program.written or leaf.path in self.program.aliased
@@ -306,7 +315,10 @@ def _tensor_difference(leaf: Leaf, wanted: torch.Tensor) -> SizewiseError | None
 
 
 def _size_difference(
-    spec: Mapping[str, Mapping[int, Dim]], call: Call, wanted: Mapping[str, torch.Tensor], ranges: Mapping[str, Dim]
+    spec: Mapping[str, Mapping[int, Dim]],
+    call: Call,
+    wanted: Mapping[str, torch.Tensor],
+    ranges: Mapping[str, Dim],
 ) -> SizewiseError | None:
     sizes: dict[str, tuple[int, str]] = {}
     for leaf in call.tensors():
@@ -346,7 +358,9 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
         if assumption.relation and sizes[assumption.relation[0]] != sizes[assumption.relation[1]]:
             first, second = assumption.relation
             return errors.WrongShape(
-                argument=f"dim {second!r}", seen=sizes[second], wanted=f"{first!r} = {sizes[first]}: {assumption.text}"
+                argument=f"dim {second!r}",
+                seen=sizes[second],
+                wanted=f"{first!r} = {sizes[first]}: {assumption.text}",
             )
     for leaf in call.tensors():
         if leaf.path in program.written | program.aliased and not leaf.value.is_contiguous():

@@ -79,7 +79,14 @@ class CompiledModule(nn.Module):
     States: ``new``, ``warming``, ``ready``, ``stale``, ``closed``. A failed warm-up returns to new.
     """
 
-    def __init__(self, module: nn.Module, options: Options, method: str = "__call__", **target: Any) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        options: Options,
+        method: str = "__call__",
+        original: Callable[..., Any] | None = None,
+        prepare_twin: Callable[[nn.Module], None] | None = None,
+    ) -> None:
         # nn.Module.__init__ would make registries of its own; these are the original's.
         own = self.__dict__
         for name in _SHARED:
@@ -88,7 +95,8 @@ class CompiledModule(nn.Module):
         own["__wrapped__"] = module
         own["_sw_options"] = options
         own["_sw_method"] = method
-        own["_sw_target"] = target
+        own["_sw_replaced"] = original
+        own["_sw_prepare_twin"] = prepare_twin
         own["_sw_owner"] = options.name or type(module).__name__
         own["_sw_lock"] = threading.RLock()
         own["_sw_state"] = NEW
@@ -122,7 +130,10 @@ class CompiledModule(nn.Module):
             self._sw_signature().bind(args, kwargs)
             raise
         except errors.Stale:
-            return self._serve_stale(args, kwargs)
+            self._sw_counters.add("stale")
+            if self._sw_options.on_stale == "error":
+                raise
+            return self._run_original(args, kwargs)
         return self._serve_outside(generation, args, kwargs)
 
     def _serve_outside(self, generation: Generation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,12 +145,6 @@ class CompiledModule(nn.Module):
         call = self._sw_signature().bind(args, kwargs)
         self._sw_counters.add("misses")
         raise diagnose(generation.built.entries, call, generation.built.entries[0].device_type)
-
-    def _serve_stale(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._sw_counters.add("stale")
-        if self._sw_options.on_stale == "eager":
-            return self._run_original(args, kwargs)
-        raise
 
     def _run_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._sw_counters.add("calls_eager")
@@ -191,7 +196,10 @@ class CompiledModule(nn.Module):
             before = self._sw_state
             self.__dict__["_sw_state"] = WARMING
             try:
-                with _subscribed(self._sw_timeline, progress), self._sw_timeline.phase("warmup", calls=len(calls)):
+                with (
+                    _subscribed(self._sw_timeline, progress),
+                    self._sw_timeline.phase("warmup", calls=len(calls)),
+                ):
                     built = self._build(calls)
             except BaseException:
                 self.__dict__["_sw_state"] = before if before == READY else NEW
@@ -218,7 +226,13 @@ class CompiledModule(nn.Module):
             keys = ", ".join(str([(leaf.path, leaf.value) for leaf in call.constants()]) for call in distinct.values())
             raise errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
         target = Target(
-            module, self._sw_owner, signature, self._sw_method, self._sw_original(), device_type, **self._sw_target
+            module,
+            self._sw_owner,
+            signature,
+            self._sw_method,
+            self._sw_original(),
+            device_type,
+            self._sw_prepare_twin,
         )
         builder = Builder(target, spec, resolved, self._sw_counters, self._sw_timeline)
         return builder.build(list(distinct.values())[::-1])
@@ -249,7 +263,9 @@ class CompiledModule(nn.Module):
         generation = self._sw_generation
         if generation is None:
             raise errors.NotWarm(owner=self._sw_owner)
-        calls = [(entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries]
+        calls = [
+            (entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries
+        ]
         return self.warmup_many(calls)
 
     def reset(self) -> None:
@@ -303,9 +319,9 @@ class CompiledModule(nn.Module):
 
     def _sw_original(self) -> Callable[..., Any]:
         """The user's own method, as it would run without Sizewise."""
-        original = self._sw_target.get("original")
-        if original is not None:
-            return original
+        if self._sw_replaced is not None:
+            replaced: Callable[..., Any] = self._sw_replaced
+            return replaced
         module = self.__dict__["__wrapped__"]
         return module if self._sw_method == "__call__" else getattr(module, self._sw_method)
 
@@ -314,7 +330,7 @@ class CompiledModule(nn.Module):
         return self(*args, **kwargs)
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         return bool(self.__dict__["__wrapped__"].training)
 
     def train(self, mode: bool = True) -> CompiledModule:
@@ -366,7 +382,7 @@ class CompiledModule(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
         """A copy around a copy of the original, not warmed up."""
         duplicate = copy.deepcopy(self.__dict__["__wrapped__"], memo)
-        return CompiledModule(duplicate, self._sw_options, self._sw_method, **self._sw_target)
+        return CompiledModule(duplicate, self._sw_options, self._sw_method)
 
 
 @contextlib.contextmanager

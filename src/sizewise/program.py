@@ -105,8 +105,7 @@ class _CallerWriter:
 
     def _name_input(self, item: GraphInput) -> None:
         if item.kind == "size":
-            assert item.axis is not None
-            self.names[item.name] = size_variable(self.traced.spec[item.path][item.axis].name)
+            self.names[item.name] = size_variable(self.traced.spec[item.path][item.axis or 0].name)
         elif item.kind == "dynamic":
             self.names[item.name] = self._argument(item.path)
         else:
@@ -220,7 +219,7 @@ class _CallerWriter:
     def _output(self, template: Output) -> str:
         kind = template.kind
         if kind == "graph":
-            value = next(reversed(self.traced.graph.graph.nodes)).args[0][template.index]  # type: ignore[index]
+            value = next(reversed(self.traced.graph.graph.nodes)).args[0][template.index]
             return self._argument_text(value)
         if kind == "input":
             return self.argument_names[template.path]

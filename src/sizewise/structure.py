@@ -73,7 +73,9 @@ class _Writer:
     def value(self, value: Any) -> str:
         if isinstance(value, torch.Tensor):
             shape = [self.size(size) for size in value.shape]
-            stride = [self.size(step) for step in value.stride()] if value.layout == torch.strided else [str(value.layout)]
+            stride = (
+                [self.size(step) for step in value.stride()] if value.layout == torch.strided else [str(value.layout)]
+            )
             return f"{value.dtype} {value.device} {shape} {stride}"
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return f"size {self.size(value)}"

@@ -95,7 +95,9 @@ def _place(module: nn.Module, item: GraphInput, owner: str) -> tuple[Any, Any]:
             if key in holder.get(registry, {}):
                 return holder[registry], key
         value = holder
-    if not isinstance(value, (dict, list, tuple)) or not isinstance(value[key] if _has(value, key) else None, torch.Tensor):
+    if not isinstance(value, (dict, list, tuple)) or not isinstance(
+        value[key] if _has(value, key) else None, torch.Tensor
+    ):
         raise trace_errors.UnboundInput(owner=owner, source=f"self.{module_path(item.steps)}")
     return value, key
 
@@ -111,7 +113,7 @@ def named_tensor(module: nn.Module, name: str) -> GraphInput:
     value = module
     for part in owners:
         steps += [("attr", "_modules"), ("item", part)]
-        value = value._modules[part]  # type: ignore[assignment]
+        value = value._modules[part]
     registry = "_parameters" if last in value._parameters else "_buffers"
     steps += [("attr", registry), ("item", last)]
     return GraphInput("parameter" if registry == "_parameters" else "buffer", name, name, tuple(steps))

@@ -6,12 +6,9 @@ import os
 import sys
 
 from .app import make_app
+from .output import BROKEN_PIPE, INTERRUPTED
 
 __all__ = ["main"]
-
-INTERRUPTED = 130
-BROKEN_PIPE = 141
-"""What a shell reports of a process that a closed pipe ended."""
 
 
 def main() -> None:

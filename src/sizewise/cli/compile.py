@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from .output import AsJson, show, show_json, table, users_code
 from .progress import warmup_progress
@@ -49,19 +52,23 @@ def warmed_up(target: Target, config: CompilationConfig | None) -> CompiledModul
         TraceError, BuildError, ConfigError: why it cannot be served.
     """
     from .. import api
-    from ..errors import SizewiseError
 
-    fast: Any = api.compile(target.model, dynamic_shapes=target.dynamic_shapes, config=config)
+    fast: CompiledModule = api.compile(target.model, dynamic_shapes=target.dynamic_shapes, config=config)
+    check_example(target)
+    with users_code(), warmup_progress() as progress, _without_torchs_traceback():
+        return fast.warmup_many([(target.args, target.kwargs)], progress=progress)
+
+
+@contextlib.contextmanager
+def _without_torchs_traceback() -> Iterator[None]:
+    """torch logs a traceback of what it cannot trace, beside the exception that becomes a named error."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
-        with users_code(), warmup_progress() as progress:
-            fast.warmup_many([(target.args, target.kwargs)], progress=progress)
-    except SizewiseError:
-        raise
-    except Exception as problem:
-        check_example(target, problem)
-        raise
-    compiled: CompiledModule = fast
-    return compiled
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _rows(report: Report) -> list[tuple[str, str]]:

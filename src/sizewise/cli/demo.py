@@ -9,7 +9,7 @@ import typer
 
 
 def demo(
-    requests: Annotated[int, typer.Option(min=1, max=5000, help="Requests to serve.")] = 60,
+    requests: Annotated[int, typer.Option(min=1, max=2000, help="Requests to serve.")] = 60,
     seed: Annotated[int, typer.Option(help="Another seed is other traffic.")] = 0,
     peers: Annotated[bool, typer.Option(help="Run torch.compile and eager beside Sizewise.")] = True,
     html: Annotated[

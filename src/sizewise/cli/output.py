@@ -29,6 +29,9 @@ from .blame import cause_of, place_of
 
 ANSWER_IS_NO = 1
 NAMED_FAILURE = 3
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""What shells report of a process that was interrupted, and of one that a closed pipe ended."""
 
 PIPE_WIDTH = 120
 """Rich's 80 columns where there is no terminal would cut paths into pieces."""
@@ -39,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        # Rich would exit with 1, which means "the answer is no" here.
+        # Rich would exit with 1 at once.
         raise BrokenPipeError
 
 
@@ -100,8 +103,11 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             _set_up_logging()
             command(**arguments)
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
+        except BrokenPipeError:
+            # typer would exit with 1, which means "the answer is no" here.
+            raise typer.Exit(BROKEN_PIPE) from None
         except SizewiseError as error:
             _show_error(error, as_json)
             raise typer.Exit(NAMED_FAILURE) from None

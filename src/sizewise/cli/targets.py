@@ -66,8 +66,8 @@ def load_target(text: str) -> Target:
     return _checked(text, _run(text, f"the factory {name} of {source}", factory))
 
 
-def check_example(target: Target, problem: Exception) -> None:
-    """After a failure without a name: if the model alone fails on its example too, say that instead.
+def check_example(target: Target) -> None:
+    """Run the model on its example as it is: what fails here has nothing to do with compiling.
 
     Raises:
         ExampleFails (SW707).
@@ -77,8 +77,8 @@ def check_example(target: Target, problem: Exception) -> None:
     try:
         with users_code(), torch.no_grad():
             target.model(*target.args, **target.kwargs)
-    except Exception as eagers:
-        raise example_fails(target, "its example inputs", eagers) from problem
+    except Exception as problem:
+        raise example_fails(target, "its example inputs", problem) from problem
 
 
 def example_fails(target: Target, inputs: str, problem: Exception) -> errors.ExampleFails:

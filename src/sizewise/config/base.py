@@ -86,9 +86,7 @@ class Settings(BaseModel):
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         # What was set; the defaults of a score of fields would hide it.
-        return [
-            (name, getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set
-        ]
+        return [(name, getattr(self, name)) for name in type(self).model_fields if name in self.model_fields_set]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise errors.SettingsAreFrozen(owner=type(self).__name__, action="set", name=name)

@@ -118,9 +118,7 @@ class CompilationConfig(Settings):
     _compile_sizes = field_validator("compile_sizes", mode="before")(sizes.checked_compile_sizes)
     _endpoints = field_validator("compile_ranges_endpoints", mode="before")(sizes.checked_endpoints)
     _capture_sizes = field_validator("cudagraph_capture_sizes", mode="before")(sizes.checked_capture_sizes)
-    _max_capture = field_validator("max_cudagraph_capture_size", mode="before")(
-        checks.checked_max_capture_size
-    )
+    _max_capture = field_validator("max_cudagraph_capture_size", mode="before")(checks.checked_max_capture_size)
 
     @field_validator("custom_ops")
     @classmethod

@@ -60,9 +60,7 @@ def cudagraph_mode(value: object) -> CUDAGraphMode | None:
     if value.upper() in CUDAGraphMode.__members__:
         return CUDAGraphMode[value.upper()]
     legal = list(CUDAGraphMode.__members__)
-    raise errors.InvalidCudagraphMode(
-        value=value, legal=", ".join(legal), suggestion=_suggestion(value, legal)
-    )
+    raise errors.InvalidCudagraphMode(value=value, legal=", ".join(legal), suggestion=_suggestion(value, legal))
 
 
 def _suggestion(value: str, legal: list[str]) -> str:

@@ -168,9 +168,7 @@ def resolve(
             if before == value:
                 continue
             if sources[field] == "set":
-                raise errors.RuleAgainstSetting(
-                    field=field, value=before, rule=rule.__name__, needed=value, why=why
-                )
+                raise errors.RuleAgainstSetting(field=field, value=before, rule=rule.__name__, needed=value, why=why)
             config = config.replace(**{field: value})
             sources[field] = rule.__name__
             changes.append(Change(field, before, value, rule.__name__, why))

@@ -35,9 +35,7 @@ def default_capture_sizes(max_size: int, *, also: Iterable[int] = ()) -> list[in
     return sorted({size for size in (*grid, *also) if size <= max_size})
 
 
-def compile_ranges(
-    endpoints: Sequence[int] | None, max_size: int, min_size: int = 1
-) -> list[tuple[int, int]]:
+def compile_ranges(endpoints: Sequence[int] | None, max_size: int, min_size: int = 1) -> list[tuple[int, int]]:
     """Inclusive (start, end) pairs: [min, e0], [e0+1, e1], ..., [last+1, max].
 
     Raises SW130 for an endpoint outside min_size..max_size, which would cut nothing, SW134 for an

@@ -37,7 +37,7 @@ class Child:
     """``with Child(job, cache) as child: for event in child.events(): ...``; leaving ends the process."""
 
     def __init__(self, job: dict[str, Any], cache: Path) -> None:
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
         self._process = subprocess.Popen(
             # -P: a directory called sizewise where the user stands is not this package.
             [sys.executable, "-P", "-m", f"{__package__}.worker"],

@@ -34,7 +34,10 @@ Listener = Callable[[str, Event], None]
 
 
 class Runner:
-    """`prepare` once, `run` each contestant, then `time_shapes`; leaving ends the workers, removes the caches."""
+    """`prepare` once, `run` each contestant, then `time_shapes`.
+
+    Leaving the context ends the workers and removes their caches.
+    """
 
     def __init__(self, requests: int, seed: int, listener: Listener) -> None:
         self.requests = requests
@@ -165,7 +168,7 @@ def collect(name: str, events: list[Event]) -> Run:
 
 def _failure(name: str, events: list[Event], child: Child) -> SizewiseError | None:
     """Why a job did not end well; a worker's own error as the class it was there."""
-    last = events[-1] if events else {"event": ""}
+    last: Event = events[-1] if events else {"event": ""}
     if last["event"] not in ENDINGS:
         return _died(name, child)
     if last["event"] == "done":

@@ -33,9 +33,7 @@ class Screen:
 
     def intro(self, requests: int, machine: Machine) -> None:
         self._print(
-            Text(
-                f"Sizewise {machine.sizewise}: {requests} requests of changing size, no compiling under load"
-            ),
+            Text(f"Sizewise {machine.sizewise}: {requests} requests of changing size", style="bold"),
             Text(
                 f"  MiniLM sentence encoder (22.7 M parameters), batch 1 to {MAX_BATCH}, "
                 f"up to {MAX_TOKENS} tokens\n"
@@ -47,9 +45,7 @@ class Screen:
 
     def prepared(self, seconds: float) -> None:
         self._print(
-            Text(
-                f"  Machine prepared in {seconds:.1f} s: instruction sets probed, headers compiled, for all alike."
-            )
+            Text(f"  Machine prepared for all in {seconds:.1f} s: instruction sets probed, headers compiled.")
         )
 
     def own(self, run: Run) -> None:
@@ -80,10 +76,8 @@ class Screen:
 
     def comparison(self, result: DemoResult) -> None:
         self._print(Text("\nSide by side", style="bold"), self._summary(result))
-        self._print(
-            Text(f"\nMedian ms of {REPEATS} calls at one size, taking turns", style="bold"),
-            self._latency(result),
-        )
+        title = f"\nMedian ms of {REPEATS} calls at one size, taking turns"
+        self._print(Text(title, style="bold"), self._latency(result))
         for run in result.runs:
             for stall in wording.stalls(run):
                 self._print(Text(f"  {run.label} compiled during {stall}"))

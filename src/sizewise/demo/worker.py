@@ -58,7 +58,7 @@ class Events:
 def _read_orders(orders: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in sys.stdin:
         orders.put(json.loads(line))
-    # Nobody is waiting any more. The worker leads a process group of its own: this ends compilers it has started, too.
+    # Nobody is waiting any more. The worker leads a group of its own: compilers it started end, too.
     os.killpg(0, signal.SIGKILL)
 
 

@@ -17,8 +17,7 @@ class CompileFailed(BuildError, RuntimeError):
 class NotEqualToEager(BuildError, RuntimeError):
     code = "SW302"
     message = (
-        "{owner} compiled, but its result is not eager's at {sizes}: output {path}, {difference}. "
-        "It is not served."
+        "{owner} compiled, but its result is not eager's at {sizes}: output {path}, {difference}. It is not served."
     )
     remedy = (
         'try CompilationConfig(backend="eager") to see whether the compiler is at fault; report the module with '
@@ -47,13 +46,11 @@ class BadRange(BuildError, ValueError):
 class NoCompiler(BuildError, RuntimeError):
     code = "SW306"
     message = "Inductor needs a C++ compiler and found none ({seen})."
-    remedy = "install g++ (apt-get install g++) or set CXX, or use CompilationConfig(backend=\"eager\"). See `sizewise doctor`."
+    remedy = (
+        "install g++ (apt-get install g++) or set CXX, or use "
+        'CompilationConfig(backend="eager"). See `sizewise doctor`.'
+    )
 
-
-class NotDeterministic(BuildError, RuntimeError):
-    code = "SW307"
-    message = "{owner} gives different results for equal inputs in eager mode (output {path} at {sizes})."
-    remedy = "remove the randomness: results that cannot be repeated cannot be checked."
 
 
 class NoCompiledEntry(BuildError, RuntimeError):

@@ -23,10 +23,7 @@ class MissingExtra(CommandError, ImportError):
 class BadFactory(CommandError, TypeError):
     code = "SW703"
     message = "the factory {target!r} returned {seen}."
-    remedy = (
-        "return (model, example_kwargs, dynamic_shapes) or "
-        "(model, example_args, example_kwargs, dynamic_shapes)."
-    )
+    remedy = "return (model, example_kwargs, dynamic_shapes) or (model, example_args, example_kwargs, dynamic_shapes)."
 
 
 class CannotWrite(CommandError, OSError):
@@ -38,7 +35,7 @@ class CannotWrite(CommandError, OSError):
 class TargetFailed(CommandError, RuntimeError):
     code = "SW705"
     message = "{doing} raised an error at {where}: {cause}."
-    remedy = "correct what {where} says; {target!r} has to load before anything is compiled."
+    remedy = "repair {where}: {target!r} has to load on its own before anything is compiled."
 
 
 class UnsupportedModelDirectory(CommandError, NotImplementedError):
@@ -65,6 +62,4 @@ class ExampleFails(CommandError, RuntimeError):
 class UnexpectedProblem(CommandError, RuntimeError):
     code = "SW708"
     message = "the command {command!r} met an error that Sizewise has no name for, at {where}: {cause}."
-    remedy = (
-        "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`."
-    )
+    remedy = "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`."

@@ -72,9 +72,7 @@ class InvalidCompilationMode(ConfigError, ValueError):
 
 class InvalidPiecewiseBackend(ConfigError, ValueError):
     code = "SW109"
-    message = (
-        "Invalid backend for piecewise compilation: {backend}. Seen: backend={backend!r}, mode=PIECEWISE."
-    )
+    message = "Invalid backend for piecewise compilation: {backend}. Seen: backend={backend!r}, mode=PIECEWISE."
     remedy = "use backend='inductor', backend='eager', or '' for the platform's default."
 
 
@@ -147,9 +145,7 @@ class NoCaptureSizes(ConfigError, ValueError):
         "cudagraph_capture_sizes should contain at least one element when using cuda graph. "
         "Seen: cudagraph_capture_sizes={sizes!r}."
     )
-    remedy = (
-        "list at least one size; leave it out for the default list; cudagraph_mode='NONE' for no captures."
-    )
+    remedy = "list at least one size; leave it out for the default list; cudagraph_mode='NONE' for no captures."
 
 
 class MixedCaptureSizes(ConfigError, ValueError):
@@ -196,17 +192,13 @@ class EncoderBudgetsNotPositive(ConfigError, ValueError):
 
 class EncoderVisionItemsNegative(ConfigError, ValueError):
     code = "SW124"
-    message = (
-        "encoder_cudagraph_max_vision_items_per_batch must be non-negative (0 = auto-infer). Seen: {value}."
-    )
+    message = "encoder_cudagraph_max_vision_items_per_batch must be non-negative (0 = auto-infer). Seen: {value}."
     remedy = "give 0 or a positive int."
 
 
 class EncoderFramesNegative(ConfigError, ValueError):
     code = "SW125"
-    message = (
-        "encoder_cudagraph_max_frames_per_batch must be non-negative (None = auto-infer). Seen: {value}."
-    )
+    message = "encoder_cudagraph_max_frames_per_batch must be non-negative (None = auto-infer). Seen: {value}."
     remedy = "give None, 0 or a positive int."
 
 

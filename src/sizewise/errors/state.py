@@ -69,9 +69,3 @@ class TooManyPrograms(StateError, ValueError):
     code = "SW511"
     message = "the warm-up calls need {needed} programs, more than max_programs={limit}: {keys}."
     remedy = "warm up with fewer combinations of Python values, or raise CompilationConfig(max_programs=)."
-
-
-class Busy(StateError, RuntimeError):
-    code = "SW512"
-    message = "{owner} cannot {action} while it is {state}."
-    remedy = "wait until it is ready or new."

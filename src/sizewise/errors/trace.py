@@ -38,9 +38,7 @@ class DimConflict(TraceError, ValueError):
 class NoDynamicDims(TraceError, ValueError):
     code = "SW206"
     message = "No dynamic dimensions found in the forward method of {owner}. {seen}"
-    remedy = (
-        "pass dynamic_shapes explicitly, or give warmup_many calls whose sizes differ: sizes that differ are dims."
-    )
+    remedy = "pass dynamic_shapes explicitly, or give warmup_many calls whose sizes differ: sizes that differ are dims."
 
 
 class NotTraceable(TraceError, RuntimeError):

@@ -91,7 +91,12 @@ class _Stop(BaseException):
 
 
 def capture(
-    module: nn.Module, call: Call, spec: DimSpec, policy: Mapping[str, str], owner: str, method: str = "__call__"
+    module: nn.Module,
+    call: Call,
+    spec: DimSpec,
+    policy: Mapping[str, str],
+    owner: str,
+    method: str = "__call__",
 ) -> RawTrace:
     """Trace ``module.method`` once for ``call``; sizes named in ``spec`` stay symbolic.
 
@@ -170,7 +175,7 @@ def source_of(node: fx.Node) -> Any:
 
 def _outputs(graph: fx.GraphModule) -> tuple[fx.Node, ...]:
     node = next(reversed(graph.graph.nodes))
-    return tuple(node.args[0])  # type: ignore[arg-type]
+    return tuple(node.args[0])
 
 
 def _stand_in(index: int, node: Any) -> Any:

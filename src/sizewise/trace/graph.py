@@ -64,7 +64,12 @@ class TracedGraph:
 
 
 def interpret(
-    raw: dynamo.RawTrace, module: nn.Module, spec: DimSpec, dims: Mapping[str, Dim], policy: Mapping[str, str], owner: str
+    raw: dynamo.RawTrace,
+    module: nn.Module,
+    spec: DimSpec,
+    dims: Mapping[str, Dim],
+    policy: Mapping[str, str],
+    owner: str,
 ) -> TracedGraph:
     """Everything a raw trace says, in the user's words; refuses what cannot be kept.
 
@@ -114,9 +119,7 @@ def _user_path(source: SourcePath, call: Call) -> str | None:
     return root + "".join(f"[{key!r}]" for _, key in source.steps)
 
 
-def _symbols(
-    raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]
-) -> tuple[SymbolTable, list[Assumption]]:
+def _symbols(raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]) -> tuple[SymbolTable, list[Assumption]]:
     """Which symbol stands for which dim, and dims the trace made equal to one another.
 
     Raises:
@@ -255,10 +258,38 @@ def node_location(node: fx.Node) -> str:
     return f"\n  at {lines[place].removeprefix('File ')}{code}"
 
 
-_RANDOM = {"rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "multinomial"}
-_RANDOM |= {"normal", "poisson", "uniform_", "normal_", "bernoulli_", "exponential_", "geometric_", "cauchy_", "random_"}
+_RANDOM = {
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "randint",
+    "randint_like",
+    "randperm",
+    "bernoulli",
+    "multinomial",
+}
+_RANDOM |= {
+    "normal",
+    "poisson",
+    "uniform_",
+    "normal_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "random_",
+}
 _RANDOM |= {"log_normal_", "rrelu", "native_dropout"}
-_DROPOUTS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+_DROPOUTS = {
+    "dropout",
+    "alpha_dropout",
+    "feature_dropout",
+    "feature_alpha_dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+}
 
 
 def _refuse_random(graph: fx.GraphModule, owner: str) -> None:
@@ -310,7 +341,10 @@ def _use_symbol_inputs(graph: fx.GraphModule) -> None:
 
 def _template(raw: dynamo.RawTrace, module: nn.Module, inputs: list[GraphInput], owner: str) -> Output:
     known: dict[int, tuple[str, str]] = {}
-    for name, tensor in [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]:
+    for name, tensor in [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]:
         known[id(tensor)] = ("tensor", name)
     for leaf in raw.call.tensors():
         known[id(leaf.value)] = ("input", leaf.path)

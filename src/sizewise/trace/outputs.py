@@ -112,7 +112,10 @@ class _Reader:
             if not isinstance(key, (str, int)):
                 self._refuse(value, path, f"the key {key!r} is neither a string nor an int")
         children = tuple(self.read(item, f"{path}[{key!r}]") for key, item in value.items())
-        if type(value) not in (dict, OrderedDict) and type(value).__init__ not in (dict.__init__, OrderedDict.__init__):
+        if type(value) not in (dict, OrderedDict) and type(value).__init__ not in (
+            dict.__init__,
+            OrderedDict.__init__,
+        ):
             self._refuse(value, path, "a dict class with an __init__ of its own")
         return Output("dict", cls=self._class_path(value, path), keys=tuple(value), children=children)
 

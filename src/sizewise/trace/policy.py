@@ -69,7 +69,7 @@ def _parts(spec: DimSpec, dims: dict[str, Dim], policy: dict[str, str]) -> Itera
     """The ranges to trace: a backed dim that may be 1 is split into 2 and up, and exactly 1."""
     split = [name for name, kind in policy.items() if kind == BACKED and dims[name].min == 1]
     for ones in itertools.product((False, True), repeat=len(split)):
-        chosen = {name: one for name, one in zip(split, ones, strict=True)}
+        chosen = dict(zip(split, ones, strict=True))
         if any(not one and dims[name].max < 2 for name, one in chosen.items()):
             continue
         yield {
@@ -122,7 +122,11 @@ def resized(call: Call, spec: DimSpec) -> Call:
         for axis, dim in spec.get(leaf.path, {}).items():
             if axis >= tensor.ndim or axis < 0:
                 raise errors.NoSuchAxis(
-                    axis=axis, argument=leaf.path, rank=tensor.ndim, shape=tuple(tensor.shape), last=tensor.ndim - 1
+                    axis=axis,
+                    argument=leaf.path,
+                    rank=tensor.ndim,
+                    shape=tuple(tensor.shape),
+                    last=tensor.ndim - 1,
                 )
             tensor = at_size(tensor, axis, sizes[dim.name])
         values[leaf.path] = tensor
@@ -157,4 +161,3 @@ def at_size(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
         return tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
     index = torch.arange(size, device=tensor.device) % seen
     return tensor.index_select(axis, index)
-

@@ -33,7 +33,7 @@ def with_layout_checks(program: Program, scope: Mapping[str, Any]) -> Program:
 def _checked(program: Program, piece: Piece, runnable: Callable[[list[Any]], Sequence[Any]]) -> Any:
     symbols = program.traced.symbols
     holders = [node for node in piece.graph.graph.nodes if node.op == "placeholder"]
-    expected = []
+    expected: list[Any] = []
     for node in holders:
         value = node.meta.get("example_value")
         if isinstance(value, torch.Tensor):
@@ -42,7 +42,11 @@ def _checked(program: Program, piece: Piece, runnable: Callable[[list[Any]], Seq
             expected.append((node.name, shape, stride))
         else:
             expected.append(None)
-    sizes_at = {index: symbols.function(node.meta["example_value"]) for index, node in enumerate(holders) if expected[index] is None}
+    sizes_at = {
+        index: symbols.function(node.meta["example_value"])
+        for index, node in enumerate(holders)
+        if expected[index] is None
+    }
 
     def run(inputs: list[Any]) -> Sequence[Any]:
         sizes = _sizes(inputs, expected, sizes_at)

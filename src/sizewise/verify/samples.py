@@ -55,7 +55,9 @@ def _redrawn(tensor: torch.Tensor, example: torch.Tensor, generator: torch.Gener
     flat = example.detach().reshape(-1)
     if example.unique().numel() == flat.numel():
         # Values that are all distinct may have to be (slots, positions): repeat none sooner than needed.
-        order = torch.cat([torch.randperm(flat.numel(), generator=generator) for _ in range(tensor.numel() // flat.numel() + 1)])
+        order = torch.cat(
+            [torch.randperm(flat.numel(), generator=generator) for _ in range(tensor.numel() // flat.numel() + 1)]
+        )
         index = order[: tensor.numel()].reshape(tensor.shape)
     else:
         index = torch.randint(flat.numel(), tensor.shape, generator=generator)

@@ -39,13 +39,22 @@ class Observation:
 Runner = Callable[[Call], Any]
 
 
-def observe(run_eager: Runner, call: Call, module: nn.Module) -> Observation:
-    """Which arguments an eager call writes to, and which its outputs are or share memory with."""
+def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observation:
+    """Which arguments an eager call writes to, and which its outputs are or share memory with.
+
+    Raises:
+        EagerFails (SW309): the module does not run on its own example.
+    """
     state = ModuleState(module)
-    call = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
+    call = traced.call.with_values({leaf.path: _copy(leaf.value) for leaf in traced.call.tensors()})
     versions = {leaf.path: leaf.value._version for leaf in call.tensors()}
-    result = run_eager(call)
-    state.restore()
+    try:
+        result = run_eager(call)
+    except Exception as problem:
+        sizes = f"the example's shapes {call.shapes()}"
+        raise errors.EagerFails(owner=traced.owner, sizes=sizes, cause=_in_words(problem)) from problem
+    finally:
+        state.restore()
     written = frozenset(leaf.path for leaf in call.tensors() if leaf.value._version != versions[leaf.path])
     storages = {tensor.untyped_storage()._cdata for _, tensor in tensors_of(result)}
     aliased = frozenset(leaf.path for leaf in call.tensors() if leaf.value.untyped_storage()._cdata in storages)
@@ -73,7 +82,7 @@ def self_test(
             outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth))
         except _EagerProblem as problem:
             cause = problem.__cause__
-            words = f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}"
+            words = _in_words(cause)
             if dict(sizes) == largest:
                 raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
             outcomes.append(Outcome(sizes, "unchecked", f"eager mode fails on this sample: {words}"))
@@ -81,7 +90,12 @@ def self_test(
 
 
 class _EagerProblem(Exception):
-    pass
+    """The module itself failed; its exception is the cause."""
+
+
+def _in_words(problem: BaseException | None) -> str:
+    lines = str(problem).strip().splitlines()
+    return f"{type(problem).__name__}: {lines[0] if lines else 'no message'}"
 
 
 def _trial(
