@@ -1,0 +1,35 @@
+"""``python -m benchmarks`` runs all; ``python -m benchmarks NAME ... --quick --json DIR`` some of them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+from pathlib import Path
+
+NAMES = ("cold_minilm", "never_recompiles", "small_calls", "minilm_latency")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which to run; all by default")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works, not for figures")
+    parser.add_argument("--json", type=Path, metavar="DIR", help="also write DIR/NAME.json")
+    options = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    for name in options.names or NAMES:
+        module = importlib.import_module(f"benchmarks.{name}")
+        if options.list:
+            print(f"{name:<20} {(module.__doc__ or '').strip().splitlines()[0]}")
+            continue
+        result = module.run(quick=options.quick)
+        print(result.table(), "\n", flush=True)
+        if options.json:
+            options.json.mkdir(parents=True, exist_ok=True)
+            (options.json / f"{name}.json").write_text(json.dumps(result.as_json(), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
