@@ -23,6 +23,7 @@ from .dims import DimSpec
 from .dispatch import MISS, Entry
 from .errors import build as errors
 from .events import Timeline
+from .guards import Snapshot
 from .integrations import transformers as transformers_integration
 from .passes import PASSES, apply_passes
 from .piecewise import OnceLog, PiecewiseBackend, Range
@@ -98,7 +99,9 @@ class Builder:
 
     def _entry(self, program: Program) -> Entry:
         weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
-        return Entry(program, self.target.signature, weights, self.target.device_type, self.state)
+        replaced = self.target.original if self.target.method == "forward" else None
+        snapshot = Snapshot(program.traced, self.target.module, replaced)
+        return Entry(program, self.target.signature, weights, snapshot, self.target.device_type, self.state)
 
     def _trace(self, call: Call) -> list[TracedGraph]:
         module = self.target.module

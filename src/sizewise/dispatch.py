@@ -19,6 +19,7 @@ from .calls import Call, Leaf, Shell, Signature
 from .dims import Dim
 from .errors import SizewiseError
 from .errors import call as errors
+from .guards import Snapshot
 from .program import Program, size_variable
 from .trace.graph import GraphInput
 from .weights import WeightBinding
@@ -44,12 +45,14 @@ class Entry:
         program: Program,
         signature: Signature,
         weights: WeightBinding,
+        snapshot: Snapshot,
         device_type: str,
         state: tuple[Any, ...],
     ) -> None:
         self.program = program
         self.signature = signature
         self.weights = weights
+        self.snapshot = snapshot
         self.device_type = device_type
         self.state = state
         self.source, scope = _EntryWriter(self).write()
@@ -77,6 +80,7 @@ class _EntryWriter:
             "DEVICE": entry.device_type,
             "is_transformed": ambient.is_transformed,
             "fetch": entry.weights.fetch,
+            "check_module": entry.snapshot.check,
             "is_grad_enabled": torch.is_grad_enabled,
             "set_grad_enabled": torch._C._set_grad_enabled,
         }
@@ -217,6 +221,7 @@ class _EntryWriter:
             self.scope["variants"] = {size: v.call for size, v in self._table().items()}
             target = f"variants[{first}]"
         self.lines += [
+            "check_module()",
             "if not is_grad_enabled():",
             f"    return {target}{call}",
             "set_grad_enabled(False)",

@@ -14,18 +14,16 @@ from torch import nn
 
 from . import ambient
 from .build import Builder, Built, Target
-from .calls import Call, Signature
+from .calls import Signature
 from .config import env
 from .config.compilation import CompilationConfig
 from .counters import Counters
-from .dims import DimSpec, dims_of, infer, normalize
 from .dispatch import MISS, diagnose
-from .errors import SizewiseError
 from .errors import state as errors
 from .errors import trace as trace_errors
 from .events import Event, Timeline
+from .plan import make_plan
 from .report import Report, make_report
-from .trace.refuse import refuse_unsupported
 
 NEW, WARMING, READY, STALE, CLOSED = "new", "warming", "ready", "stale", "closed"
 _SHARED = (
@@ -67,6 +65,16 @@ class Generation:
 
     built: Built
     calls: tuple[Callable[..., Any], ...]
+
+    def is_stale(self) -> bool:
+        """Whether the module is no longer what every program was built for."""
+        try:
+            for entry in self.built.entries:
+                entry.snapshot.check()
+                entry.weights.fetch()
+        except errors.Stale:
+            return True
+        return False
 
 
 class CompiledModule(nn.Module):
@@ -208,47 +216,22 @@ class CompiledModule(nn.Module):
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
-        module = self.__dict__["__wrapped__"]
-        device = refuse_unsupported(module, self._sw_owner)
         signature = self._sw_signature()
-        if not calls:
-            raise trace_errors.NoDynamicDims(owner=self._sw_owner, seen="No calls were given.")
-        bound = [signature.bind(tuple(args), dict(kwargs)) for args, kwargs in calls]
-        for call in bound:
-            _refuse_grad(call)
-        spec = self._spec(signature, bound)
-        config = self._sw_options.config or CompilationConfig()
-        dims = {name: (dim.min, dim.max) for name, dim in dims_of(spec).items()}
-        device_type = device.type if device is not None else _device_of(bound[0])
-        resolved = config.resolve(dims=dims, device=device_type)
-        distinct = {call.key(): call for call in reversed(bound)}
-        if len(distinct) > config.max_programs:
-            keys = ", ".join(str([(leaf.path, leaf.value) for leaf in call.constants()]) for call in distinct.values())
-            raise errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
+        options = self._sw_options
+        plan = make_plan(
+            self.__dict__["__wrapped__"], self._sw_owner, signature, options.dynamic_shapes, options.config, calls
+        )
         target = Target(
-            module,
+            self.__dict__["__wrapped__"],
             self._sw_owner,
             signature,
             self._sw_method,
             self._sw_original(),
-            device_type,
+            plan.device_type,
             self._sw_prepare_twin,
         )
-        builder = Builder(target, spec, resolved, self._sw_counters, self._sw_timeline)
-        return builder.build(list(distinct.values())[::-1])
-
-    def _spec(self, signature: Signature, calls: list[Call]) -> DimSpec:
-        declared = self._sw_options.dynamic_shapes
-        if declared is None:
-            return infer([call.shapes() for call in calls], self._sw_owner)
-        names = signature.names()
-        if signature.var_keyword:
-            names += [argument.path for call in calls for argument in call.passed if argument.path not in names]
-        if signature.var_positional:
-            names.append(signature.var_positional)
-        spec = normalize(declared, names, self._sw_owner)
-        _check_axes(spec, calls)
-        return spec
+        builder = Builder(target, plan.spec, plan.resolved, self._sw_counters, self._sw_timeline)
+        return builder.build(plan.calls)
 
     def _install(self, built: Built) -> None:
         self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in built.entries))
@@ -287,6 +270,9 @@ class CompiledModule(nn.Module):
     @property
     def state(self) -> str:
         """``new``, ``warming``, ``ready``, ``stale`` or ``closed``."""
+        generation = self._sw_generation
+        if self._sw_state == READY and generation is not None and generation.is_stale():
+            return STALE
         return str(self._sw_state)
 
     @property
@@ -395,44 +381,3 @@ def _subscribed(timeline: Timeline, subscriber: Callable[[Event], None] | None) 
         yield
     finally:
         timeline.unsubscribe(subscriber)
-
-
-def _refuse_grad(call: Call) -> None:
-    from .errors import call as call_errors
-
-    for leaf in call.tensors():
-        if leaf.value.requires_grad:
-            raise call_errors.RequiresGrad(argument=leaf.path)
-
-
-def _device_of(call: Call) -> str:
-    return next((leaf.value.device.type for leaf in call.tensors()), "cpu")
-
-
-def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
-    """Every declared axis exists, in a tensor, in range, and one name has one size, in every example."""
-    for call in calls:
-        sizes: dict[str, int] = {}
-        values = {leaf.path: leaf.value for leaf in call.leaves}
-        for path, axes in spec.items():
-            tensor = values.get(path)
-            if tensor is None:
-                continue
-            if not isinstance(tensor, torch.Tensor):
-                problem = f"it is {type(tensor).__name__} {tensor!r} in this call"
-                raise trace_errors.BadDynamicShapes(argument=path, problem=problem)
-            for axis, dim in axes.items():
-                _check_axis(path, axis, tensor)
-                size = tensor.shape[axis]
-                if sizes.setdefault(dim.name, size) != size:
-                    raise trace_errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
-
-
-def _check_axis(path: str, axis: int, tensor: torch.Tensor) -> None:
-    if not 0 <= axis < tensor.ndim:
-        raise trace_errors.NoSuchAxis(
-            axis=axis, argument=path, rank=tensor.ndim, shape=tuple(tensor.shape), last=tensor.ndim - 1
-        )
-
-
-__all__ = ["CompiledModule", "Generation", "Options", "SizewiseError"]

@@ -126,3 +126,9 @@ class EmptyGraph(TraceError, ValueError):
     code = "SW219"
     message = "{owner} runs no tensor operation on its inputs, so there is nothing to compile."
     remedy = "compile the module that does the work."
+
+
+class UnclassifiedGuard(TraceError, RuntimeError):
+    code = "SW220"
+    message = "{owner} depends on something that cannot be proved, checked or kept: {guard}: {why}."
+    remedy = "move that value out of the forward (pass it as an argument), or compile the part that does not need it."

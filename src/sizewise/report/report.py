@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..build import Built
 from ..counters import Counters
 from ..events import Event, Timeline
+from ..guards import TREATMENT
+from ..program import Program
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         pieces=Pieces(sum(len(p.pieces) for p in programs), compiled, len(backends)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
-        guards=[f"{g.kind} on {g.name or 'the process'}" for program in programs for g in program.traced.guards],
+        guards=_guards(programs),
         assumptions=[
             {"text": a.text, "verdict": a.verdict, "method": a.method}
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
@@ -84,6 +87,15 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         timeline=timeline.events(),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
+
+
+def _guards(programs: Sequence[Program]) -> list[str]:
+    """Every guard of every trace: what it is on, where it went, and why that is enough."""
+    lines = []
+    for guard in (guard for program in programs for guard in program.traced.guards):
+        treatment, why = TREATMENT[guard.kind]
+        lines.append(f"{guard.in_words}: {treatment} ({why})")
+    return list(dict.fromkeys(lines))
 
 
 def _dims(built: Built | None) -> dict[str, dict[str, Any]]:

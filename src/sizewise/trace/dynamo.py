@@ -29,6 +29,7 @@ from torch._dynamo.decorators import mark_unbacked
 from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
+from .sources import SourcePath, path_of
 
 MODULE = "__sizewise_module__"
 ARGUMENT = "__sizewise_argument_"
@@ -50,12 +51,21 @@ BACKED = "backed"
 
 @dataclass
 class GuardRecord:
-    """One guard Dynamo made: its kind, what it is on, and the value it saw (for the audit)."""
+    """One guard Dynamo made: its kind, what it is on, and an argument some kinds have.
+
+    ``path`` is None where the guard is on no value (sizes, ambient state) or where its source is of a class
+    that `sources` does not know; ``source`` names that class.
+    """
 
     kind: str
     name: str
-    derived: tuple[str, ...]
-    code: tuple[str, ...]
+    path: SourcePath | None
+    source: str
+    attribute: str = ""
+
+    @property
+    def in_words(self) -> str:
+        return f"{self.kind} on {str(self.path).replace(MODULE, 'self') if self.path else self.name or 'the process'}"
 
 
 class _IntMarker(int):
@@ -84,6 +94,8 @@ class RawTrace:
     context: Any
     call: Call
     """The example call, on copies of the user's tensors."""
+    scope: dict[str, Any]
+    """The globals that Dynamo's ``G[...]`` names are in."""
 
 
 class _Stop(BaseException):
@@ -129,7 +141,8 @@ def capture(
 
     with _quiet_dynamo() as side_effects:
         options = {"guard_filter_fn": drop_guards}
-        compiled = torch.compile(_entry(call, method), backend=backend, fullgraph=True, options=options)
+        function = _entry(call, method)
+        compiled = torch.compile(function, backend=backend, fullgraph=True, options=options)
         result = None
         try:
             result = compiled(module, *(argument.value for argument in call.passed))
@@ -148,6 +161,7 @@ def capture(
         fake_mode=seen["fake_mode"],
         context=seen["context"],
         call=call,
+        scope=dict(function.__globals__),
     )
 
 
@@ -276,8 +290,10 @@ def _silenced(*names: str) -> Iterator[None]:
 
 
 def _record(entry: Any) -> GuardRecord:
-    code = getattr(entry.orig_guard, "code_list", None) or ()
-    return GuardRecord(entry.guard_type, entry.name, tuple(entry.derived_guard_types), tuple(code))
+    source = entry.orig_guard.originating_source
+    keywords = getattr(entry.orig_guard.create_fn, "keywords", {})
+    attribute = str(keywords.get("attr", ""))
+    return GuardRecord(entry.guard_type, entry.name, path_of(source), type(source).__name__, attribute)
 
 
 def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:

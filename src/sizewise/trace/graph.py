@@ -59,6 +59,7 @@ class TracedGraph:
     call: Call
     fake_mode: Any
     context: Any
+    scope: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -104,6 +105,7 @@ def interpret(
         call=raw.call,
         fake_mode=raw.fake_mode,
         context=raw.context,
+        scope=raw.scope,
     )
 
 

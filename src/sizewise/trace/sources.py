@@ -49,7 +49,15 @@ _READ: dict[str, Callable[[Any, Any], Any]] = {
     "dict": lambda value, _: value.__dict__,
     "call": lambda value, _: value(),
 }
-_TEXT = {"attr": ".{0}", "item": "[{0!r}]", "key": " (key {0})", "key_item": " (item {0})", "type": " (its class)", "dict": ".__dict__", "call": "()"}
+_TEXT = {
+    "attr": ".{0}",
+    "item": "[{0!r}]",
+    "key": " (key {0})",
+    "key_item": " (item {0})",
+    "type": " (its class)",
+    "dict": ".__dict__",
+    "call": "()",
+}
 
 
 @dataclass(frozen=True)

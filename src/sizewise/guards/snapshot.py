@@ -1,0 +1,375 @@
+"""What a trace took for granted about Python values, kept and compared at every call.
+
+Each value is kept as a place, (container, key), so that a call compares a few lists with C loops instead
+of walking the module. A place that changed is looked at once more, slowly, before the program is called
+stale: an equal constant under a new object is no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import getitem, is_
+from typing import Any
+
+from torch import nn
+
+from ..calls import CONSTANT_TYPES
+from ..errors import state as state_errors
+from ..errors import trace as errors
+from ..trace.dynamo import MODULE, GuardRecord, argument_path
+from ..trace.graph import TracedGraph, module_path
+from ..trace.sources import SourcePath
+from .table import TREATMENT
+
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
+_HOOKS_THAT_RUN = ("_forward_hooks", "_forward_pre_hooks")
+_KEYS = {"DICT_CONTAINS", "DICT_NOT_CONTAINS", "DICT_KEYS_MATCH", "DICT_VERSION", "MAPPING_KEYS_CHECK"}
+_MEMBERS = {"SET_CONTAINS", "SET_NOT_CONTAINS"}
+_OWNERS = {"NOT_PRESENT_IN_GENERIC_DICT", "HASATTR"}
+_MISSING = object()
+
+
+class Snapshot:
+    """The values a traced program depends on, in the user's own module and in globals.
+
+    Raises:
+        UnclassifiedGuard (SW220): a guard whose kind or source is not known, or that cannot be kept.
+    """
+
+    def __init__(self, traced: TracedGraph, module: nn.Module, forward: Any = None) -> None:
+        """``forward`` is what the module's forward was before it was replaced in place, if it was."""
+        self.owner = traced.owner
+        self._places = _Places()
+        self._reader = _Reader(module, traced.scope, forward)
+        for guard in traced.guards:
+            self._add(guard, traced)
+        self._groups = self._places.groups()
+
+    def __len__(self) -> int:
+        """How many values are compared at every call."""
+        return sum(len(group) for group in self._groups)
+
+    def check(self) -> None:
+        """Compare every value.
+
+        Raises:
+            Stale (SW503): one has changed; its name is in the error.
+        """
+        for group in self._groups:
+            if not group.intact():
+                change = group.find_change()
+                if change is not None:
+                    raise state_errors.Stale(owner=self.owner, what=change)
+
+    def _add(self, guard: GuardRecord, traced: TracedGraph) -> None:
+        treatment, why = TREATMENT.get(guard.kind, ("refused", "this kind of guard is not known"))
+        if treatment == "refused":
+            raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why)
+        if guard.path is None:
+            if treatment == "snapshot":
+                why = f"its source is a {guard.source}"
+                raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why)
+            return
+        if guard.path.root_kind == "local" and guard.path.root != MODULE:
+            if argument_path(guard.path.root, traced.call) is None:
+                raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why="it is on a local value")
+            return  # arguments are compared by the entry check
+        if treatment in ("snapshot", "entry", "implied"):
+            try:
+                self._keep(guard, guard.path, with_value=treatment == "snapshot")
+            except (AttributeError, KeyError, IndexError, TypeError) as problem:
+                why = f"its value cannot be read again ({type(problem).__name__}: {problem})"
+                raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why) from problem
+
+    def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
+        for length in range(1, len(path.steps) + (1 if with_value else 0)):
+            self._keep_step(SourcePath(path.root_kind, path.root, path.steps[:length]))
+        if not with_value:
+            return
+        value = self._reader.fetch(path)
+        label = _label(path)
+        if guard.kind in _OWNERS:
+            if hasattr(value, "__dict__"):
+                self._places.owner(value, guard.attribute, label)
+        elif guard.kind == "EMPTY_NN_MODULE_HOOKS_DICT":
+            if path.steps[-1][1] in _HOOKS_THAT_RUN:
+                self._places.hooks(value, _label(path.parent()))
+        elif guard.kind in _KEYS or guard.kind in _MEMBERS:
+            self._places.keys(value, label)
+        elif guard.kind == "SEQUENCE_LENGTH" and hasattr(value, "__len__"):
+            self._places.length(value, label)
+
+    def _keep_step(self, path: SourcePath) -> None:
+        """Keep the place of the last step of ``path``."""
+        kind, key = path.steps[-1]
+        parent = self._reader.fetch(path.parent())
+        if kind == "attr" and isinstance(parent, nn.Module) and (key in _REGISTRIES or "_hooks" in key):
+            return  # the entries are kept, or counted; the dict itself is what the module is
+        if kind in ("dict", "type", "call"):
+            return  # follows from the parent, which is kept
+        if kind in ("key", "key_item"):
+            self._places.keys(parent, _label(path.parent()))
+            return
+        self._places.value(parent, kind, key, _label(path))
+
+
+class _Reader:
+    """Fetches paths, each prefix once."""
+
+    def __init__(self, module: nn.Module, scope: Mapping[str, Any], forward: Any) -> None:
+        self._module = module
+        self._scope = scope
+        self._known: dict[tuple[str, str, tuple[Any, ...]], Any] = {}
+        if forward is not None:
+            self._known["local", MODULE, (("attr", "forward"),)] = forward
+
+    def fetch(self, path: SourcePath) -> Any:
+        key = (path.root_kind, path.root, path.steps)
+        if key not in self._known:
+            if path.steps:
+                last = SourcePath("local", path.root, path.steps[-1:])
+                self._known[key] = last.fetch(self.fetch(path.parent()))
+            else:
+                self._known[key] = self._root(path)
+        return self._known[key]
+
+    def _root(self, path: SourcePath) -> Any:
+        if path.root_kind == "local":
+            return self._module
+        if path.root_kind == "module":
+            import sys
+
+            return sys.modules[path.root]
+        return self._scope[path.root]
+
+
+class _Group:
+    """Values that are compared in one go: ``read()`` gives them now, ``known`` as they were."""
+
+    def __init__(
+        self, labels: Sequence[str], readers: Sequence[Callable[[], Any]], read: Callable[[], list[Any]]
+    ) -> None:
+        self.labels = labels
+        self.readers = readers
+        self.read = read
+        self.known = read()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def intact(self) -> bool:
+        raise NotImplementedError
+
+    def find_change(self) -> str | None:
+        """The first real change in words, or None; equal constants are accepted as they are now."""
+        for index, (label, reader) in enumerate(zip(self.labels, self.readers, strict=True)):
+            try:
+                value = reader()
+            except Exception:
+                value = _MISSING
+            known = self.known[index]
+            if value is known:
+                continue
+            if value is _MISSING:
+                return f"{label} is gone"
+            if not _same_constant(value, known):
+                return f"{label} was {_short(known)} and is {_short(value)}"
+            self.known[index] = value
+        return None
+
+
+class _IdentityGroup(_Group):
+    """Objects that are the same only if identical, and whose class compares by identity."""
+
+    def intact(self) -> bool:
+        try:
+            return self.read() == self.known
+        except Exception:
+            return False
+
+
+class _ExactGroup(_Group):
+    """Constants, and objects whose class compares by value: nothing but identity counts."""
+
+    def intact(self) -> bool:
+        try:
+            return all(map(is_, self.read(), self.known))
+        except Exception:
+            return False
+
+
+def _same_constant(value: Any, known: Any) -> bool:
+    if type(value) is not type(known) or not isinstance(value, (*CONSTANT_TYPES, tuple)):
+        return False
+    return repr(value) == repr(known)
+
+
+class _Places:
+    """Collects places, each once, and makes groups of them."""
+
+    def __init__(self) -> None:
+        self._items: dict[tuple[int, Any], tuple[Any, Any, str]] = {}
+        self._attributes: dict[tuple[int, str], tuple[Any, str, str]] = {}
+        self._lengths: dict[int, tuple[Any, str]] = {}
+        self._hooks: dict[int, tuple[Any, str]] = {}
+        self._keys: dict[int, tuple[Any, str]] = {}
+        self._absent: dict[int, tuple[Any, str, set[str]]] = {}
+
+    def value(self, parent: Any, kind: str, key: Any, label: str) -> None:
+        if kind == "item":
+            if not isinstance(parent, tuple):
+                self._items.setdefault((id(parent), key), (parent, key, label))
+            return
+        container = _attribute_container(parent, key)
+        if container is not None:
+            self._items.setdefault((id(container), key), (container, key, label))
+        else:
+            self._attributes.setdefault((id(parent), key), (parent, key, label))
+
+    def length(self, value: Any, label: str) -> None:
+        if not isinstance(value, (tuple, str)):
+            self._lengths.setdefault(id(value), (value, label))
+
+    def hooks(self, value: Any, label: str) -> None:
+        self._hooks.setdefault(id(value), (value, label))
+
+    def keys(self, value: Any, label: str) -> None:
+        self._keys.setdefault(id(value), (value, label))
+
+    def owner(self, value: Any, attribute: str, label: str) -> None:
+        entry = self._absent.setdefault(id(value), (value.__dict__, label, set()))
+        if attribute and attribute not in value.__dict__:
+            entry[2].add(attribute)
+
+    def groups(self) -> list[_Group]:
+        groups: list[_Group] = []
+        by_identity = [place for place in self._items.values() if _compares_by_identity(place[0][place[1]])]
+        exact = [place for place in self._items.values() if not _compares_by_identity(place[0][place[1]])]
+        for places, kind in ((by_identity, _IdentityGroup), (exact, _ExactGroup)):
+            if places:
+                groups.append(_item_group(places, kind))
+        if self._attributes:
+            groups.append(_attribute_group(list(self._attributes.values())))
+        if self._lengths:
+            groups.append(_length_group(list(self._lengths.values())))
+        if self._hooks:
+            groups.append(_HooksGroup(list(self._hooks.values())))
+        if self._absent:
+            groups.append(_AbsentGroup(list(self._absent.values())))
+        if self._keys:
+            groups.append(_KeysGroup(list(self._keys.values())))
+        return groups
+
+
+def _item_group(places: Sequence[tuple[Any, Any, str]], kind: Callable[..., _Group]) -> _Group:
+    containers, keys, labels = (list(column) for column in zip(*places, strict=True))
+    readers = [lambda c=c, k=k: c[k] for c, k in zip(containers, keys, strict=True)]
+    return kind(labels, readers, lambda: list(map(getitem, containers, keys)))
+
+
+def _attribute_group(places: Sequence[tuple[Any, str, str]]) -> _Group:
+    owners, names, labels = (list(column) for column in zip(*places, strict=True))
+    readers = [lambda o=o, n=n: getattr(o, n) for o, n in zip(owners, names, strict=True)]
+    return _ExactGroup(labels, readers, lambda: list(map(getattr, owners, names)))
+
+
+def _length_group(places: Sequence[tuple[Any, str]]) -> _Group:
+    values, labels = (list(column) for column in zip(*places, strict=True))
+    readers = [lambda v=v: len(v) for v in values]
+    return _ExactGroup([f"the number of {label}" for label in labels], readers, lambda: list(map(len, values)))
+
+
+class _AbsentGroup(_Group):
+    """Attributes that must not appear: as long as nothing was added to an owner, none has."""
+
+    def __init__(self, places: Sequence[tuple[dict[str, Any], str, set[str]]]) -> None:
+        self._owners = [owner for owner, _, _ in places]
+        self._names = [names for _, _, names in places]
+        labels = [label for _, label, _ in places]
+        super().__init__(labels, [], lambda: list(map(len, self._owners)))
+
+    def intact(self) -> bool:
+        return self.read() == self.known
+
+    def find_change(self) -> str | None:
+        for owner, label, names in zip(self._owners, self.labels, self._names, strict=True):
+            for name in names:
+                if name in owner:
+                    return f"{label} has got an attribute {name!r} of its own"
+        self.known = self.read()
+        return None
+
+
+class _HooksGroup(_Group):
+    """Dicts of hooks that were empty: none may have an entry."""
+
+    def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
+        self._dicts = [hooks for hooks, _ in places]
+        super().__init__([label for _, label in places], [], list)
+
+    def intact(self) -> bool:
+        return not any(self._dicts)
+
+    def find_change(self) -> str | None:
+        found = [label for hooks, label in zip(self._dicts, self.labels, strict=True) if hooks]
+        return f"a hook was added to {', '.join(found)}" if found else None
+
+
+class _KeysGroup(_Group):
+    """Keys of dicts and members of sets. Their number is compared at every call, they themselves when it differs.
+
+    Values under the keys a trace read are kept as places of their own.
+    """
+
+    def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
+        self._values = [value for value, _ in places]
+        self._entries = [list(value) for value in self._values]
+        super().__init__([label for _, label in places], [], lambda: list(map(len, self._values)))
+
+    def intact(self) -> bool:
+        return self.read() == self.known
+
+    def find_change(self) -> str | None:
+        for value, label, entries in zip(self._values, self.labels, self._entries, strict=True):
+            if list(value) != entries:
+                return f"the keys of {label} were {_short(entries)} and are {_short(list(value))}"
+        return None
+
+
+def _attribute_container(parent: Any, name: str) -> Any:
+    """The dict an attribute is in: the instance's, a module's registry or a class's; None for descriptors."""
+    own = getattr(parent, "__dict__", None)
+    if isinstance(own, Mapping) and name in own and not isinstance(parent, type):
+        return own
+    if isinstance(parent, nn.Module):
+        for registry in _REGISTRIES:
+            if name in own.get(registry, ()):  # type: ignore[union-attr]
+                return own[registry]  # type: ignore[index]
+    for cls in _classes(parent):
+        if name in cls.__dict__:
+            value = cls.__dict__[name]
+            is_plain = not hasattr(type(value), "__get__") or callable(value)
+            return cls.__dict__ if is_plain else None
+    return None
+
+
+def _classes(parent: Any) -> Iterable[type]:
+    return parent.__mro__ if isinstance(parent, type) else type(parent).__mro__
+
+
+def _compares_by_identity(value: Any) -> bool:
+    return type(value).__eq__ is object.__eq__ and not isinstance(value, CONSTANT_TYPES)
+
+
+def _label(path: SourcePath) -> str:
+    """A path in the user's words: ``encoder.layer.0.dropout.p``, or ``module.NAME`` for a global."""
+    if path.root_kind == "local":
+        return module_path(path.steps) or "the module"
+    root = path.root.removeprefix("__import_").replace("_dot_", ".")
+    text = str(SourcePath(path.root_kind, root, path.steps))
+    return f"the global {text}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,113 @@
+"""From a declaration and the warm-up's calls to what is going to be built; nothing is traced here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from .calls import Call, Signature
+from .config.compilation import CompilationConfig
+from .config.resolve import Resolved
+from .dims import DimSpec, dims_of, infer, normalize
+from .errors import call as call_errors
+from .errors import state as state_errors
+from .errors import trace as errors
+from .trace.refuse import refuse_unsupported
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One call per program to build, the dims, the config in force, the kind of device."""
+
+    calls: list[Call]
+    spec: DimSpec
+    resolved: Resolved
+    device_type: str
+
+
+def make_plan(
+    module: nn.Module,
+    owner: str,
+    signature: Signature,
+    dynamic_shapes: Mapping[str, Any] | None,
+    config: CompilationConfig | None,
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+) -> Plan:
+    """Check everything that can be checked before a trace.
+
+    Raises:
+        TrainingMode (SW214), UnsupportedModule (SW215), BadCall (SW408), RequiresGrad (SW407),
+        NoDynamicDims (SW206), TooManyPrograms (SW511), and what `normalize` and ``resolve`` raise.
+    """
+    device = refuse_unsupported(module, owner)
+    if not calls:
+        raise errors.NoDynamicDims(owner=owner, seen="No calls were given.")
+    bound = [signature.bind(tuple(args), dict(kwargs)) for args, kwargs in calls]
+    for call in bound:
+        _refuse_grad(call)
+    spec = _spec(signature, bound, dynamic_shapes, owner)
+    config = config or CompilationConfig()
+    device_type = device.type if device is not None else _device_of(bound[0])
+    dims = {name: (dim.min, dim.max) for name, dim in dims_of(spec).items()}
+    resolved = config.resolve(dims=dims, device=device_type)
+    # The first call of a kind is its example.
+    distinct: dict[Any, Call] = {}
+    for call in bound:
+        distinct.setdefault(call.key(), call)
+    if len(distinct) > config.max_programs:
+        keys = ", ".join(str({leaf.path: leaf.value for leaf in call.constants()}) for call in distinct.values())
+        raise state_errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
+    return Plan(list(distinct.values()), spec, resolved, device_type)
+
+
+def _spec(signature: Signature, calls: list[Call], declared: Mapping[str, Any] | None, owner: str) -> DimSpec:
+    if declared is None:
+        return infer([call.shapes() for call in calls], owner)
+    names = signature.names()
+    if signature.var_keyword:
+        names += [argument.path for call in calls for argument in call.passed if argument.path not in names]
+    if signature.var_positional:
+        names.append(signature.var_positional)
+    spec = normalize(declared, names, owner)
+    _check_axes(spec, calls)
+    return spec
+
+
+def _refuse_grad(call: Call) -> None:
+    for leaf in call.tensors():
+        if leaf.value.requires_grad:
+            raise call_errors.RequiresGrad(argument=leaf.path)
+
+
+def _device_of(call: Call) -> str:
+    return next((leaf.value.device.type for leaf in call.tensors()), "cpu")
+
+
+def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
+    """Every declared axis exists, in a tensor, in range, and one name has one size, in every example."""
+    for call in calls:
+        sizes: dict[str, int] = {}
+        values = {leaf.path: leaf.value for leaf in call.leaves}
+        for path, axes in spec.items():
+            tensor = values.get(path)
+            if tensor is None:
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                problem = f"it is {type(tensor).__name__} {tensor!r} in this call"
+                raise errors.BadDynamicShapes(argument=path, problem=problem)
+            for axis, dim in axes.items():
+                _check_axis(path, axis, tensor)
+                size = tensor.shape[axis]
+                if sizes.setdefault(dim.name, size) != size:
+                    raise errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
+
+
+def _check_axis(path: str, axis: int, tensor: torch.Tensor) -> None:
+    if not 0 <= axis < tensor.ndim:
+        raise errors.NoSuchAxis(
+            axis=axis, argument=path, rank=tensor.ndim, shape=tuple(tensor.shape), last=tensor.ndim - 1
+        )
