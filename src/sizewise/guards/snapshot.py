@@ -7,6 +7,7 @@ stale: an equal constant under a new object is no change.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem, is_
 from typing import Any
@@ -43,6 +44,7 @@ class Snapshot:
         self._reader = _Reader(module, traced.scope, forward)
         for guard in traced.guards:
             self._add(guard, traced)
+        self._keep_methods(module)
         self._groups = self._places.groups()
 
     def __len__(self) -> int:
@@ -80,6 +82,18 @@ class Snapshot:
             except (AttributeError, KeyError, IndexError, TypeError) as problem:
                 why = f"its value cannot be read again ({type(problem).__name__}: {problem})"
                 raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why) from problem
+
+    def _keep_methods(self, module: nn.Module) -> None:
+        """The functions of the modules' classes: Dynamo guards the class, not what is in it.
+
+        Of torch's and transformers' classes only ``forward`` is kept; nobody replaces the rest, and there is much.
+        """
+        for cls in {base for part in module.modules() for base in type(part).__mro__} - {object, nn.Module}:
+            package = cls.__module__.partition(".")[0]
+            for name, member in vars(cls).items():
+                own = package not in ("torch", "transformers") and isinstance(member, types.FunctionType)
+                if name == "forward" or (own and not name.startswith("__")):
+                    self._places.value(cls, "attr", name, f"{cls.__name__}.{name}")
 
     def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
         for length in range(1, len(path.steps) + (1 if with_value else 0)):
