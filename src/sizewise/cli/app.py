@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
+from .._version import __version__
 from .bench import bench
 from .compile import compile
 from .demo import demo
@@ -25,6 +25,8 @@ def make_app() -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        # Rich's own markup would take the [demo] of "sizewise[demo]" for a style.
+        rich_markup_mode="markdown",
     )
     app.callback()(root)
     for command in COMMANDS:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Iterator
+from json import loads
 from typing import TYPE_CHECKING
 
 from .output import AsJson, show, show_json, table, users_code
@@ -23,22 +23,20 @@ def compile(
     target: TargetArgument,
     backend: Backend = None,
     assignments: Assignments = None,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Trace, compile and check a model for all its sizes, and print the report.
 
     Nothing is kept: this says whether and how a model compiles, and how long
     that takes. With --json the answer is the report's own JSON, with the target.
 
-    \b
-    Example:
-      sizewise compile app.py:make --backend eager
+    Example: sizewise compile app.py:make --backend eager
     """
     config = config_from(backend, assignments)
     loaded = load_target(target)
     report = warmed_up(loaded, config).report()
-    if as_json:
-        show_json({"target": target, **json.loads(report.to_json())})
+    if json:
+        show_json({"target": target, **loads(report.to_json())})
         return
     show(f"{target}: {report.owner} is {report.state}")
     show(table(("", "what was built"), _rows(report)))

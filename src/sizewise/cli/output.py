@@ -37,7 +37,7 @@ PIPE_WIDTH = 120
 """Rich's 80 columns where there is no terminal would cut paths into pieces."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
-"""The option every command has, under the parameter name ``as_json``."""
+"""The option every command has, under the parameter name ``json``."""
 
 
 class _Console(Console):
@@ -99,24 +99,29 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        as_json = bool(arguments.get("as_json"))
         try:
-            _set_up_logging()
-            command(**arguments)
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
+            _named(command, arguments)
         except BrokenPipeError:
             # typer would exit with 1, which means "the answer is no" here.
             raise typer.Exit(BROKEN_PIPE) from None
-        except SizewiseError as error:
-            _show_error(error, as_json)
-            raise typer.Exit(NAMED_FAILURE) from None
-        except Exception as problem:
-            traceback.print_exc(file=sys.stderr)
-            _show_error(_unexpected(command.__name__, problem), as_json)
-            raise typer.Exit(NAMED_FAILURE) from None
 
     return run
+
+
+def _named(command: Callable[..., None], arguments: dict[str, Any]) -> None:
+    as_json = bool(arguments.get("json"))
+    try:
+        _set_up_logging()
+        command(**arguments)
+    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+        raise
+    except SizewiseError as error:
+        _show_error(error, as_json)
+        raise typer.Exit(NAMED_FAILURE) from None
+    except Exception as problem:
+        traceback.print_exc(file=sys.stderr)
+        _show_error(_unexpected(command.__name__, problem), as_json)
+        raise typer.Exit(NAMED_FAILURE) from None
 
 
 def _set_up_logging() -> None:

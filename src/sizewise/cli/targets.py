@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Annotated, Any
@@ -82,9 +83,7 @@ def check_example(target: Target) -> None:
 
 
 def example_fails(target: Target, inputs: str, problem: Exception) -> errors.ExampleFails:
-    return errors.ExampleFails(
-        target=target.text, inputs=inputs, where=place_of(problem), cause=cause_of(problem)
-    )
+    return errors.ExampleFails(target=target.text, inputs=inputs, where=place_of(problem), cause=cause_of(problem))
 
 
 def _run(text: str, doing: str, step: Callable[[], Any]) -> Any:
@@ -164,12 +163,11 @@ def _file(text: str, source: str) -> ModuleType:
     _importable(path.resolve().parent)
     # Not the file's own name, which may be that of a library (transformers.py).
     name = "sizewise_target_" + re.sub(r"\W", "_", path.stem)
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None and spec.loader is not None  # it ends in .py
-    module = importlib.util.module_from_spec(spec)
+    loader = SourceFileLoader(name, str(path.resolve()))
+    module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(path.resolve())))
+    module.__file__ = str(path.resolve())
     sys.modules[name] = module
-    loader = spec.loader
-    _run(text, f"importing {source}", lambda: loader.exec_module(module))
+    _run(text, f"importing {source}", partial(loader.exec_module, module))
     return module
 
 

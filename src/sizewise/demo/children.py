@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 from .machine import THREADS
 
@@ -49,20 +49,26 @@ class Child:
             # A group of its own: whatever the worker starts can be ended with it.
             start_new_session=True,
         )
-        # stdin stays open: its end tells the worker that nobody is waiting any more.
+        # Pipes were asked for above, so neither is None.
+        self._orders = cast(IO[str], self._process.stdin)
+        self._events = cast(IO[str], self._process.stdout)
+        # The orders stay open: their end tells the worker that nobody is waiting any more.
         self.order(job)
 
+    @property
+    def pid(self) -> int:
+        """Of the worker, and of the process group it leads."""
+        return self._process.pid
+
     def order(self, order: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
         # A worker that has died sends no event either, and is found out there.
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
 
     def next_event(self) -> Event | None:
         """None where the worker has ended."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._events.readline()
         return json.loads(line) if line else None
 
     def events(self) -> Iterator[Event]:
@@ -75,6 +81,8 @@ class Child:
     def status(self) -> str:
         """How it ended, in words."""
         code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "signal 9 (memory may have run out: about 2 GB are needed)"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def last_words(self, characters: int = 600) -> str:
@@ -92,7 +100,7 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._words):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._orders.close()
+        self._events.close()
+        self._words.close()

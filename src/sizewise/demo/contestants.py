@@ -35,9 +35,7 @@ class Sizewise:
         batch, seq = sizewise.Dim("batch", min=1, max=MAX_BATCH), sizewise.Dim("seq", min=1, max=MAX_TOKENS)
         shapes = {"input_ids": {0: batch, 1: seq}, "attention_mask": {0: batch, 1: seq}}
         self.fast = sizewise.compile(model, dynamic_shapes=shapes)
-        self.fast.warmup_many(
-            [((), example)], progress=lambda event: self._progress(event.name, event.seconds)
-        )
+        self.fast.warmup_many([((), example)], progress=lambda event: self._progress(event.name, event.seconds))
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
         hidden: torch.Tensor = self.fast(**tokens).last_hidden_state

@@ -26,9 +26,7 @@ class Encoder:
         """Padded to the longest text, or to exactly ``length`` tokens."""
         padding = True if length is None else "max_length"
         limit = MAX_TOKENS if length is None else length
-        encoded = self.tokenizer(
-            list(texts), padding=padding, truncation=True, max_length=limit, return_tensors="pt"
-        )
+        encoded = self.tokenizer(list(texts), padding=padding, truncation=True, max_length=limit, return_tensors="pt")
         return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 

@@ -27,6 +27,4 @@ def render(result: DemoResult) -> str:
         "wide": make_plot(result, *WIDE),
         "narrow": make_plot(result, *NARROW),
     }
-    return environment.get_template("page.html.j2").render(
-        result=result, plots=plots, words=wording, repeats=REPEATS
-    )
+    return environment.get_template("page.html.j2").render(result=result, plots=plots, words=wording, repeats=REPEATS)

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import SizewiseError
+from ..errors.command import UnexpectedProblem
 from ..errors.registry import errors_by_code
 from . import machine
 from .children import ENDINGS, Child, Event
 from .corpus import load_sentences
-from .errors import DemoFailed
 from .results import LABELS, OWN, Call, DemoResult, Nearest, Run
 from .traffic import make_traffic
 
@@ -66,8 +66,8 @@ class Runner:
         """One contestant's figures but for the timings; a peer that fails is a run with a ``failure``.
 
         Raises:
-            SizewiseError: Sizewise itself failed, with the error of its process; DemoFailed (SW790)
-                where that process left none.
+            SizewiseError: Sizewise itself failed, with the error of its process; UnexpectedProblem
+                (SW708) where that process left none of Sizewise's.
         """
         cache = self._directory(name)
         if self._snapshot.exists():
@@ -175,7 +175,7 @@ def _failure(name: str, events: list[Event], child: Child) -> SizewiseError | No
         return None
     known = errors_by_code().get(last["code"])
     if known is None:
-        return DemoFailed(contestant=LABELS[name], status="an exception", tail=last["text"])
+        return _unexpected(name, last["text"])
     # The fields crossed as text, so the message is taken as it was rendered there.
     error = known.__new__(known)
     error.fields = last["fields"]
@@ -183,5 +183,9 @@ def _failure(name: str, events: list[Event], child: Child) -> SizewiseError | No
     return error
 
 
-def _died(name: str, child: Child) -> DemoFailed:
-    return DemoFailed(contestant=LABELS[name], status=child.status(), tail=child.last_words())
+def _died(name: str, child: Child) -> UnexpectedProblem:
+    return _unexpected(name, f"it ended with {child.status()}; its last words: {child.last_words()}")
+
+
+def _unexpected(name: str, cause: str) -> UnexpectedProblem:
+    return UnexpectedProblem(command="demo", where=f"the process of {LABELS[name]}", cause=cause)

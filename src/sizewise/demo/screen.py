@@ -6,7 +6,6 @@ from types import TracebackType
 
 from rich import box
 from rich.console import Console, Group
-from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -37,16 +36,14 @@ class Screen:
             Text(
                 f"  MiniLM sentence encoder (22.7 M parameters), batch 1 to {MAX_BATCH}, "
                 f"up to {MAX_TOKENS} tokens\n"
-                f"  {machine.cpu}, {machine.cores} cores, {machine.threads} thread used; "
-                f"torch {machine.torch}, Python {machine.python}\n"
+                f"  {machine.cpu}, {machine.cores} cores, {machine.threads} thread used\n"
+                f"  torch {machine.torch}, Python {machine.python}\n"
                 "  Each contestant runs in a fresh process with nothing compiled yet."
             ),
         )
 
     def prepared(self, seconds: float) -> None:
-        self._print(
-            Text(f"  Machine prepared for all in {seconds:.1f} s: instruction sets probed, headers compiled.")
-        )
+        self._print(Text(f"  Machine prepared for all in {seconds:.1f} s: instruction sets probed, headers compiled."))
 
     def own(self, run: Run) -> None:
         phases = ", ".join(
@@ -57,7 +54,7 @@ class Screen:
         calls = len(run.calls)
         rows = {
             "first answer": f"after {wording.seconds(run.first_result_s)} ({phases})",
-            "in service": f"{calls} requests, {run.compilations} compilations, "
+            "in service": f"{calls} requests, {wording.count_compilations(run)}, "
             f"slowest call {wording.milliseconds(run.worst_call_ms)}",
             "served by": wording.paths(run),
             "correct": f"within {wording.error(run.worst_error)} of eager, embeddings and hidden states",
@@ -68,11 +65,15 @@ class Screen:
         self._print(Text(""), Text("Sizewise", style="bold"), table, self._nearest(run))
 
     def _nearest(self, run: Run) -> Group:
-        lines = [Text("\nNearest sentences, from its embeddings", style="bold")]
+        parts: list[Text | Table] = [Text("\nNearest sentences, from its embeddings", style="bold")]
         for nearest in run.nearest:
-            lines.append(Text(f"  {nearest.query}"))
-            lines += [Text(f"    {score:.2f}  {text}") for text, score in nearest.sentences]
-        return Group(*lines)
+            parts.append(Text(f"  {nearest.query}"))
+            # A grid keeps the second line of a long sentence in its column.
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            for text, score in nearest.sentences:
+                grid.add_row(Text(f"    {score:.2f}"), Text(text))
+            parts.append(grid)
+        return Group(*parts)
 
     def comparison(self, result: DemoResult) -> None:
         self._print(Text("\nSide by side", style="bold"), self._summary(result))
@@ -87,7 +88,8 @@ class Screen:
     def _summary(self, result: DemoResult) -> Table:
         table = self._table("", *(run.label for run in result.runs))
         table.add_row("first answer", *(wording.seconds(run.first_result_s) for run in result.runs))
-        table.add_row("compilations in service", *(wording.compilations(run) for run in result.runs))
+        table.add_row("compilations in service", *(str(run.compilations) for run in result.runs))
+        table.add_row("waited for compiler", *(wording.waited(run) for run in result.runs))
         table.add_row("slowest call", *(wording.milliseconds(run.worst_call_ms) for run in result.runs))
         table.add_row("largest difference", *(wording.error(run.worst_error) for run in result.runs))
         return table
@@ -111,14 +113,14 @@ class Screen:
     def page_written(self, path: str) -> None:
         self._print(Text(f"\nThe page is at {path}"))
 
-    def _print(self, *parts: Text | Table | Group | Padding) -> None:
+    def _print(self, *parts: Text | Table | Group) -> None:
         self._console.print(*parts, sep="\n", soft_wrap=not self._console.is_terminal)
 
 
 class Silence(Screen):
     """For `--json`: nothing but the object is printed."""
 
-    def _print(self, *parts: Text | Table | Group | Padding) -> None:
+    def _print(self, *parts: Text | Table | Group) -> None:
         pass
 
 

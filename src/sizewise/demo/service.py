@@ -32,9 +32,7 @@ def serve(job: dict[str, Any], events: Events, orders: SimpleQueue[dict[str, Any
     requests = [encoder.tokens([texts[index] for index in request]) for request in job["requests"]]
     example = encoder.tokens([texts[index] for index in job["example"]])
     events.send("ready", seconds=time.perf_counter() - began)
-    contestant = contestant_named(
-        job["contestant"], lambda name, s: events.send("phase", name=name, seconds=s)
-    )
+    contestant = contestant_named(job["contestant"], lambda name, s: events.send("phase", name=name, seconds=s))
     with torch.no_grad():
         began = time.perf_counter()
         contestant.start(encoder.model, example)
@@ -70,9 +68,7 @@ def _serve_traffic(contestant: Contestant, requests: Sequence[Tokens], events: E
     return answers
 
 
-def _compare_with_eager(
-    served: Sequence[torch.Tensor], model: Any, requests: Sequence[Tokens], events: Events
-) -> None:
+def _compare_with_eager(served: Sequence[torch.Tensor], model: Any, requests: Sequence[Tokens], events: Events) -> None:
     """The largest differences from eager over every request, after service so that it costs no call time.
 
     Hidden states of padding are nobody's result and are left out.

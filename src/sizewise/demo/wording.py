@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .results import Run
 
-MISSING = "–"  # noqa: RUF001  (an en dash, as typeset tables have it)
+MISSING = "-"
 
 
 def milliseconds(ms: float | None) -> str:
@@ -31,6 +31,14 @@ def compilations(run: Run) -> str:
     return f"{run.compilations} ({seconds(run.stalled_s)} waited)"
 
 
+def waited(run: Run) -> str:
+    return seconds(run.stalled_s) if run.stalls else "0"
+
+
+def count_compilations(run: Run) -> str:
+    return f"{run.compilations} compilation{'' if run.compilations == 1 else 's'}"
+
+
 def paths(run: Run) -> str:
     return ", ".join(f"{path} {count}" for path, count in run.calls_by_path.items() if count) or "none"
 
@@ -38,6 +46,5 @@ def paths(run: Run) -> str:
 def stalls(run: Run) -> list[str]:
     """One phrase for each call that waited for a compiler."""
     return [
-        f"request {call.number} (batch {call.batch}, {call.seq} tokens): {milliseconds(call.ms)}"
-        for call in run.stalls
+        f"request {call.number} (batch {call.batch}, {call.seq} tokens): {milliseconds(call.ms)}" for call in run.stalls
     ]

@@ -14,6 +14,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from typing import Any, TextIO
 
 from ..errors import SizewiseError
@@ -41,7 +42,9 @@ def main() -> None:
         fields = {name: str(value) for name, value in error.fields.items()}
         events.send("error", code=error.code, fields=fields, text=str(error))
     except Exception as error:
-        events.send("error", code="", fields={}, text=f"{type(error).__name__}: {error}")
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        events.send("error", code="", fields={}, text=text)
     out.flush()
     # Inductor's pool of compiler processes may take seconds to end by itself.
     os._exit(0)
