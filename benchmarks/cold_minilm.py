@@ -37,9 +37,7 @@ def run(quick: bool = False) -> harness.Result:
         f"Compilations after the first result: Sizewise {ours['later']}, torch.compile {theirs['later']}.",
         f"Median of {rounds} interleaved rounds.",
     ]
-    return harness.Result(
-        "cold_minilm", "Cold start of MiniLM", "torch.compile(dynamic=True)", rows, notes
-    )
+    return harness.Result("cold_minilm", "Cold start of MiniLM", "torch.compile(dynamic=True)", rows, notes)
 
 
 def _median(answers: list[dict[str, Any]]) -> dict[str, Any]:

@@ -262,6 +262,7 @@ def test_progress_in_words() -> None:
             ("trace", {}),
             ("compile.start", compile_fields),
             ("compile", compile_fields),
+            ("self_test.start", {}),
         ]
     ]
     assert lines == [
@@ -269,7 +270,8 @@ def test_progress_in_words() -> None:
         "tracing",
         None,
         "compiling piece 3 for sizes (1, 8)",
-        "1 compiled, checking against eager",
+        None,
+        "checking against eager",
     ]
 
 

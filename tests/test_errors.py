@@ -25,7 +25,9 @@ def sample(error: type[SizewiseError]) -> SizewiseError:
 
 
 def test_every_class_has_a_code_of_its_own() -> None:
-    classes = [c for module in MODULES for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__]
+    classes = [
+        c for module in MODULES for c in vars(module).values() if inspect.isclass(c) and c.__module__ == module.__name__
+    ]
     codes = [c.code for c in classes if c.code]
     assert len(codes) == len(set(codes)) == len(ERRORS)
 

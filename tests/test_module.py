@@ -38,9 +38,7 @@ class Net(nn.Module):
 
 def ready(module: nn.Module | None = None, **options: Any) -> CompiledModule:
     module = (module or Net()).eval()
-    fast: CompiledModule = sizewise.compile(
-        module, dynamic_shapes={"x": {0: BATCH}}, backend="eager", **options
-    )
+    fast: CompiledModule = sizewise.compile(module, dynamic_shapes={"x": {0: BATCH}}, backend="eager", **options)
     return fast.warmup(torch.randn(3, 4))
 
 
@@ -138,9 +136,7 @@ def test_outputs_keep_their_classes_keys_and_identity() -> None:
 
 
 def test_calls_may_be_written_in_any_way() -> None:
-    fast = sizewise.compile(
-        Net().eval(), dynamic_shapes={"x": {0: BATCH}, "mask": {0: BATCH}}, backend="eager"
-    )
+    fast = sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}, "mask": {0: BATCH}}, backend="eager")
     x, mask = torch.randn(3, 4), torch.rand(3)
     fast.warmup_many([((x,), {}), ((x, mask), {}), ((x,), {"double": True})])
     assert len(fast.report().code.split("def entry")) == 4
@@ -223,13 +219,9 @@ def test_on_outside_eager_runs_the_original_and_counts(size: int) -> None:
 
 
 def test_unequal_sizes_of_one_dim_are_named() -> None:
-    fast = sizewise.compile(
-        Net().eval(), dynamic_shapes={"x": {0: BATCH}, "mask": {0: BATCH}}, backend="eager"
-    )
+    fast = sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}, "mask": {0: BATCH}}, backend="eager")
     fast.warmup(X, torch.ones(3))
-    with pytest.raises(
-        call_errors.UnequalDims, match=r"mask\.shape\[0\] is 4, but dim 'batch' is 3 by x\.shape\[0\]"
-    ):
+    with pytest.raises(call_errors.UnequalDims, match=r"mask\.shape\[0\] is 4, but dim 'batch' is 3 by x\.shape\[0\]"):
         fast(X, torch.ones(4))
 
 

@@ -51,8 +51,7 @@ def test_the_first_seed_word_for_word(piece: Piece) -> None:
         PiecewiseBackend(piece.graph, compile_sizes=["cudagraph_capture_sizes", 1, 2])  # type: ignore[list-item]
     message = str(seen.value)
     assert message.startswith(
-        "cudagraph_capture_sizes not supported in compile_sizes. "
-        "This should be handled in `post_init_cudagraph_sizes`."
+        "cudagraph_capture_sizes not supported in compile_sizes. This should be handled in `post_init_cudagraph_sizes`."
     )
     assert isinstance(seen.value, config_errors.CaptureSizesInCompileSizes)
     assert "config.post_init_cudagraph_sizes()" in message
@@ -120,9 +119,7 @@ def test_exact_sizes_win_over_ranges(piece: Piece) -> None:
 
 
 def test_nothing_runs_before_it_is_compiled(piece: Piece) -> None:
-    backend = PiecewiseBackend(
-        piece.graph, compile_ranges=[Range(1, 64)], config=CompilationConfig(backend="eager")
-    )
+    backend = PiecewiseBackend(piece.graph, compile_ranges=[Range(1, 64)], config=CompilationConfig(backend="eager"))
     with pytest.raises(errors.NoCompiledEntry, match="Missing compiled runnable for range"):
         backend(*arguments(piece, Mlp(), torch.randn(3, 4)))
 
@@ -214,9 +211,7 @@ def test_a_graph_written_by_hand(piece: Piece) -> None:
     x.meta["example_value"] = example
     graph.output((graph.call_function(torch.relu, (x,)),))
     config = CompilationConfig(backend="eager")
-    backend = PiecewiseBackend(
-        fx.GraphModule(nn.Module(), graph), compile_ranges=[Range(1, 1)], config=config
-    )
+    backend = PiecewiseBackend(fx.GraphModule(nn.Module(), graph), compile_ranges=[Range(1, 1)], config=config)
     backend.compile_all()
     seen = torch.randn(3, 2)
     assert torch.equal(backend(seen)[0], seen.relu())

@@ -5,7 +5,6 @@ Nothing here keeps state; what is built is returned.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,10 +200,8 @@ class Builder:
                 )
             return result
 
-        started = time.perf_counter()
-        outcomes = self_test(self.target.module, entry.program.traced, self._run_eager, run_program)
-        self.timeline.record("self_test", time.perf_counter() - started, sizes=len(outcomes))
-        return outcomes
+        with self.timeline.phase("self_test"):
+            return self_test(self.target.module, entry.program.traced, self._run_eager, run_program)
 
 
 def steps_in_words(steps: list[Step]) -> list[str]:

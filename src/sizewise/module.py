@@ -276,6 +276,12 @@ class CompiledModule(nn.Module):
         return str(self._sw_state)
 
     @property
+    def built(self) -> Built | None:
+        """The programs that serve calls now, or None before warm-up. To look at, not to change."""
+        generation = self._sw_generation
+        return generation.built if generation is not None else None
+
+    @property
     def counters(self) -> Counters:
         """What this module did so far; see `sizewise.counters.NAMES`."""
         counters: Counters = self._sw_counters
@@ -283,9 +289,7 @@ class CompiledModule(nn.Module):
 
     def report(self) -> Report:
         """What was built and what calls did. Printable; ``to_json()`` for machines."""
-        generation = self._sw_generation
-        built = generation.built if generation is not None else None
-        return make_report(self._sw_owner, self.state, built, self._sw_counters, self._sw_timeline)
+        return make_report(self._sw_owner, self.state, self.built, self._sw_counters, self._sw_timeline)
 
     # -- the original's face
 

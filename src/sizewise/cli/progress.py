@@ -14,15 +14,12 @@ from ..events import Event
 _DOING = {
     "trace": "tracing",
     "split": "splitting the graph",
-    "compile": "compiling",
+    "self_test": "checking against eager",
 }
 
 
 class Wording:
     """The events of a warm-up as one line that says what is being done now."""
-
-    def __init__(self) -> None:
-        self.compiled = 0
 
     def of(self, event: Event) -> str | None:
         """The line to show from now on, or None where it stays."""
@@ -31,10 +28,6 @@ class Wording:
             return f"compiling piece {event.fields['piece']} for sizes {event.fields['sizes']}"
         if start == "start":
             return _DOING.get(name)
-        if name == "compile":
-            self.compiled += 1
-            # Whether another piece follows is not known here; checking against eager comes after the last.
-            return f"{self.compiled} compiled, checking against eager"
         return None
 
 

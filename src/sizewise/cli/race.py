@@ -16,10 +16,12 @@ import torch
 from torch._dynamo.utils import counters as dynamo_counters
 from torch._inductor.utils import fresh_cache
 
+from ..build import Built
 from ..calls import Call
 from ..config.compilation import CompilationConfig
 from ..dims import Dim, DimSpec
 from ..module import CompiledModule
+from ..verify.exact import ExactReference
 from ..verify.samples import sample, sizes_in_words
 from ..verify.tolerance import compare, sum_depth, tensors_of
 from .blame import cause_of
@@ -137,7 +139,7 @@ def measure(
         if cold:
             # Nothing of Sizewise's is compiled from here on: this is the other compiler's.
             stack.enter_context(_fresh_cache())
-        built = fast._sw_generation.built
+        built: Built = fast.built
         example = built.entries[0].program.traced.call
         eager = Peer("eager", target.model)
         peers = [ours, *(eager if name == "eager" else _stock(target) for name in names)]
@@ -180,31 +182,14 @@ class Judge:
     def __init__(self, model: Any) -> None:
         self.module = model if isinstance(model, torch.nn.Module) else None
         self.depth = sum_depth(self.module)
-        self.wide: Any = None
+        self.exact = ExactReference(self.module)
 
     def is_rounding(self, call: Call, reference: Any, seen: Any) -> bool:
         difference = compare(reference, seen, self.depth)
         if difference is not None and math.isfinite(difference.relative):
             # How far eager itself is off decides, which costs a run in float64.
-            difference = compare(reference, seen, self.depth, exact=self._in_float64(call))
+            difference = compare(reference, seen, self.depth, exact=self.exact(call))
         return difference is None
-
-    def _in_float64(self, call: Call) -> Any:
-        """The exact result, or None where the model does not run in float64 and the stricter rule stays."""
-        if self.module is None:
-            return None
-        values = {
-            leaf.path: leaf.value.double() if leaf.value.is_floating_point() else leaf.value.clone()
-            for leaf in call.tensors()
-        }
-        wide = call.with_values(values)
-        try:
-            if self.wide is None:
-                self.wide = copy.deepcopy(self.module).double()
-            with torch.no_grad():
-                return self.wide(*wide.args, **wide.kwargs)
-        except Exception:
-            return None
 
 
 def relative_difference(reference: Any, seen: Any) -> float:

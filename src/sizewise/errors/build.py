@@ -52,7 +52,6 @@ class NoCompiler(BuildError, RuntimeError):
     )
 
 
-
 class NoCompiledEntry(BuildError, RuntimeError):
     code = "SW308"
     message = "Missing compiled runnable for range {range}. Available keys: {available}"

@@ -132,3 +132,9 @@ class UnclassifiedGuard(TraceError, RuntimeError):
     code = "SW220"
     message = "{owner} depends on something that cannot be proved, checked or kept: {guard}: {why}."
     remedy = "move that value out of the forward (pass it as an argument), or compile the part that does not need it."
+
+
+class TracingDisabled(TraceError, RuntimeError):
+    code = "SW221"
+    message = "torch's tracing is switched off in this process ({what})."
+    remedy = "unset it, or use sizewise.compile(..., disable=True) to run the module as it is."

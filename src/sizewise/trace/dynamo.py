@@ -15,6 +15,7 @@ import ast
 import inspect
 import itertools
 import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -115,9 +116,10 @@ def capture(
     ``policy`` says per dim name whether its symbol is ``unbacked`` or ``backed``.
 
     Raises:
-        NotTraceable (SW207), EmptyGraph (SW219).
+        NotTraceable (SW207), EmptyGraph (SW219), TracingDisabled (SW221).
         SizeGuard (internal): a size had to be known; another policy may do.
     """
+    _refuse_if_disabled()
     call = call.with_values({leaf.path: _own_copy(leaf.value) for leaf in call.tensors()})
     _mark(call, spec, policy)
     seen: dict[str, Any] = {}
@@ -163,6 +165,14 @@ def capture(
         call=call,
         scope=dict(function.__globals__),
     )
+
+
+def _refuse_if_disabled() -> None:
+    for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        if os.environ.get(variable, "0") not in ("", "0"):
+            raise errors.TracingDisabled(what=f"{variable}={os.environ[variable]}")
+    if torch._dynamo.config.disable:
+        raise errors.TracingDisabled(what="torch._dynamo.config.disable")
 
 
 def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -266,7 +276,7 @@ def _quiet_dynamo() -> Iterator[list[str]]:
         # In this order: leaving inference mode turns gradients on.
         torch.inference_mode(False),
         torch.no_grad(),
-        _silenced("torch._guards", "torch.fx.experimental.symbolic_shapes", "torch._dynamo"),
+        _no_log_of_errors(),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
@@ -276,17 +286,23 @@ def _quiet_dynamo() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _silenced(*names: str) -> Iterator[None]:
-    """No log lines from these loggers: what they would print is part of the error raised."""
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+def _no_log_of_errors() -> Iterator[None]:
+    """Torch's handlers pass no warnings and errors on: what they would print is part of the error raised.
+
+    Lines below a warning, which somebody asked for with TORCH_LOGS, are left alone.
+    """
+
+    def is_asked_for(record: logging.LogRecord) -> bool:
+        return record.levelno < logging.WARNING
+
+    handlers = list(logging.getLogger("torch").handlers)
+    for handler in handlers:
+        handler.addFilter(is_asked_for)
     try:
         yield
     finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
+        for handler in handlers:
+            handler.removeFilter(is_asked_for)
 
 
 def _record(entry: Any) -> GuardRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import nn
 from ..calls import Call
 from ..errors import build as errors
 from ..trace.graph import TracedGraph
+from .exact import ExactReference
 from .samples import probe_sizes, sample, sizes_in_words
 from .state import ModuleState
 from .tolerance import compare, sum_depth, tensors_of
@@ -71,6 +71,7 @@ def self_test(
     """
     generator = torch.Generator().manual_seed(seed)
     depth = sum_depth(module)
+    exact = ExactReference(module)
     outcomes = []
     largest = {name: dim.max for name, dim in traced.dims.items()}
     for sizes in probe_sizes(traced.dims):
@@ -79,7 +80,7 @@ def self_test(
             continue
         call = sample(traced.call, traced.spec, sizes, generator)
         try:
-            outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth))
+            outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth, exact))
         except _EagerProblem as problem:
             cause = problem.__cause__
             words = _in_words(cause)
@@ -106,6 +107,7 @@ def _trial(
     run_eager: Runner,
     run_program: Runner,
     depth: int,
+    exact: ExactReference,
 ) -> Outcome:
     state = ModuleState(module)
     ours = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
@@ -118,17 +120,17 @@ def _trial(
         buffers = state.current()
         state.restore()
         seen = run_program(ours)
+        after = state.current()
         where = sizes_in_words(sizes)
         difference = compare(reference, seen, depth)
         if difference is not None and math.isfinite(difference.relative):
             # More than rounding at this depth: ask how far eager itself is off (a sum that cancels, say).
-            state.restore()
-            difference = compare(reference, seen, depth, exact=_in_float64(module, call, traced))
+            difference = compare(reference, seen, depth, exact=exact(call))
         if difference is not None:
             raise errors.NotEqualToEager(
                 owner=traced.owner, sizes=where, path=difference.path, difference=difference.what
             )
-        _compare_state("buffers", buffers, state.current(), depth, traced.owner, where)
+        _compare_state("buffers", buffers, after, depth, traced.owner, where)
         _compare_state("arguments", _tensors(eagers), _tensors(ours), depth, traced.owner, where)
     finally:
         state.restore()
@@ -148,19 +150,3 @@ def _tensors(call: Call) -> dict[str, torch.Tensor]:
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
-
-
-def _in_float64(module: nn.Module, call: Call, traced: TracedGraph) -> Any:
-    """The result in float64, or None where the module does not run in it."""
-    try:
-        wide = copy.deepcopy(module).double()
-        values = {
-            leaf.path: leaf.value.double() if leaf.value.is_floating_point() else leaf.value.clone()
-            for leaf in call.tensors()
-        }
-        with torch.no_grad():
-            wide_call = call.with_values(values)
-            return wide(*wide_call.args, **wide_call.kwargs)
-    except Exception:
-        # Only a tighter bound is lost; the comparison without it is stricter.
-        return None
