@@ -16,7 +16,6 @@ import torch
 from torch._dynamo.utils import counters as dynamo_counters
 from torch._inductor.utils import fresh_cache
 
-from ..build import Built
 from ..calls import Call
 from ..config.compilation import CompilationConfig
 from ..dims import Dim, DimSpec
@@ -139,7 +138,7 @@ def measure(
         if cold:
             # Nothing of Sizewise's is compiled from here on: this is the other compiler's.
             stack.enter_context(_fresh_cache())
-        built: Built = fast.built
+        built: Any = fast.built
         example = built.entries[0].program.traced.call
         eager = Peer("eager", target.model)
         peers = [ours, *(eager if name == "eager" else _stock(target) for name in names)]

@@ -8,8 +8,7 @@ stale: an equal constant under a new object is no change.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import getitem, is_
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -20,6 +19,18 @@ from ..errors import trace as errors
 from ..trace.dynamo import MODULE, GuardRecord, argument_path
 from ..trace.graph import TracedGraph, module_path
 from ..trace.sources import SourcePath
+from .groups import (
+    AbsentGroup,
+    ChildrenGroup,
+    ExactGroup,
+    Group,
+    HooksGroup,
+    IdentityGroup,
+    KeysGroup,
+    attribute_group,
+    item_group,
+    length_group,
+)
 from .table import TREATMENT
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
@@ -27,7 +38,6 @@ _HOOKS_THAT_RUN = ("_forward_hooks", "_forward_pre_hooks")
 _KEYS = {"DICT_CONTAINS", "DICT_NOT_CONTAINS", "DICT_KEYS_MATCH", "DICT_VERSION", "MAPPING_KEYS_CHECK"}
 _MEMBERS = {"SET_CONTAINS", "SET_NOT_CONTAINS"}
 _OWNERS = {"NOT_PRESENT_IN_GENERIC_DICT", "HASATTR"}
-_MISSING = object()
 
 
 class Snapshot:
@@ -46,6 +56,8 @@ class Snapshot:
             self._add(guard, traced)
         self._keep_methods(module)
         self._groups = self._places.groups()
+        # Bound once: this is asked at every call.
+        self._questions = [group.intact for group in self._groups]
 
     def __len__(self) -> int:
         """How many values are compared at every call."""
@@ -57,6 +69,12 @@ class Snapshot:
         Raises:
             Stale (SW503): one has changed; its name is in the error.
         """
+        for intact in self._questions:
+            if not intact():
+                return self._look_closer()
+        return None
+
+    def _look_closer(self) -> None:
         for group in self._groups:
             if not group.intact():
                 change = group.find_change()
@@ -157,67 +175,6 @@ class _Reader:
         return self._scope[path.root]
 
 
-class _Group:
-    """Values that are compared in one go: ``read()`` gives them now, ``known`` as they were."""
-
-    def __init__(
-        self, labels: Sequence[str], readers: Sequence[Callable[[], Any]], read: Callable[[], list[Any]]
-    ) -> None:
-        self.labels = labels
-        self.readers = readers
-        self.read = read
-        self.known = read()
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def intact(self) -> bool:
-        raise NotImplementedError
-
-    def find_change(self) -> str | None:
-        """The first real change in words, or None; equal constants are accepted as they are now."""
-        for index, (label, reader) in enumerate(zip(self.labels, self.readers, strict=True)):
-            try:
-                value = reader()
-            except Exception:
-                value = _MISSING
-            known = self.known[index]
-            if value is known:
-                continue
-            if value is _MISSING:
-                return f"{label} is gone"
-            if not _same_constant(value, known):
-                return f"{label} was {_short(known)} and is {_short(value)}"
-            self.known[index] = value
-        return None
-
-
-class _IdentityGroup(_Group):
-    """Objects that are the same only if identical, and whose class compares by identity."""
-
-    def intact(self) -> bool:
-        try:
-            return self.read() == self.known
-        except Exception:
-            return False
-
-
-class _ExactGroup(_Group):
-    """Constants, and objects whose class compares by value: nothing but identity counts."""
-
-    def intact(self) -> bool:
-        try:
-            return all(map(is_, self.read(), self.known))
-        except Exception:
-            return False
-
-
-def _same_constant(value: Any, known: Any) -> bool:
-    if type(value) is not type(known) or not isinstance(value, (*CONSTANT_TYPES, tuple)):
-        return False
-    return repr(value) == repr(known)
-
-
 class _Places:
     """Collects places, each once, and makes groups of them."""
 
@@ -255,99 +212,40 @@ class _Places:
         if attribute and attribute not in value.__dict__:
             entry[2].add(attribute)
 
-    def groups(self) -> list[_Group]:
-        groups: list[_Group] = []
-        by_identity = [place for place in self._items.values() if _compares_by_identity(place[0][place[1]])]
-        exact = [place for place in self._items.values() if not _compares_by_identity(place[0][place[1]])]
-        for places, kind in ((by_identity, _IdentityGroup), (exact, _ExactGroup)):
+    def groups(self) -> list[Group]:
+        groups: list[Group] = []
+        children, others = self._children()
+        if children:
+            groups.append(ChildrenGroup(children))
+        by_identity = [place for place in others if _equal_means_same(place[0][place[1]])]
+        exact = [place for place in others if not _equal_means_same(place[0][place[1]])]
+        for places, kind in ((by_identity, IdentityGroup), (exact, ExactGroup)):
             if places:
-                groups.append(_item_group(places, kind))
+                groups.append(item_group(places, kind))
         if self._attributes:
-            groups.append(_attribute_group(list(self._attributes.values())))
+            groups.append(attribute_group(list(self._attributes.values())))
         if self._lengths:
-            groups.append(_length_group(list(self._lengths.values())))
+            groups.append(length_group(list(self._lengths.values())))
         if self._hooks:
-            groups.append(_HooksGroup(list(self._hooks.values())))
+            groups.append(HooksGroup(list(self._hooks.values())))
         if self._absent:
-            groups.append(_AbsentGroup(list(self._absent.values())))
+            groups.append(AbsentGroup(list(self._absent.values())))
         if self._keys:
-            groups.append(_KeysGroup(list(self._keys.values())))
+            groups.append(KeysGroup(list(self._keys.values())))
         return groups
 
-
-def _item_group(places: Sequence[tuple[Any, Any, str]], kind: Callable[..., _Group]) -> _Group:
-    containers, keys, labels = (list(column) for column in zip(*places, strict=True))
-    readers = [lambda c=c, k=k: c[k] for c, k in zip(containers, keys, strict=True)]
-    return kind(labels, readers, lambda: list(map(getitem, containers, keys)))
-
-
-def _attribute_group(places: Sequence[tuple[Any, str, str]]) -> _Group:
-    owners, names, labels = (list(column) for column in zip(*places, strict=True))
-    readers = [lambda o=o, n=n: getattr(o, n) for o, n in zip(owners, names, strict=True)]
-    return _ExactGroup(labels, readers, lambda: list(map(getattr, owners, names)))
-
-
-def _length_group(places: Sequence[tuple[Any, str]]) -> _Group:
-    values, labels = (list(column) for column in zip(*places, strict=True))
-    readers = [lambda v=v: len(v) for v in values]
-    return _ExactGroup([f"the number of {label}" for label in labels], readers, lambda: list(map(len, values)))
-
-
-class _AbsentGroup(_Group):
-    """Attributes that must not appear: as long as nothing was added to an owner, none has."""
-
-    def __init__(self, places: Sequence[tuple[dict[str, Any], str, set[str]]]) -> None:
-        self._owners = [owner for owner, _, _ in places]
-        self._names = [names for _, _, names in places]
-        labels = [label for _, label, _ in places]
-        super().__init__(labels, [], lambda: list(map(len, self._owners)))
-
-    def intact(self) -> bool:
-        return self.read() == self.known
-
-    def find_change(self) -> str | None:
-        for owner, label, names in zip(self._owners, self.labels, self._names, strict=True):
-            for name in names:
-                if name in owner:
-                    return f"{label} has got an attribute {name!r} of its own"
-        self.known = self.read()
-        return None
-
-
-class _HooksGroup(_Group):
-    """Dicts of hooks that were empty: none may have an entry."""
-
-    def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
-        self._dicts = [hooks for hooks, _ in places]
-        super().__init__([label for _, label in places], [], list)
-
-    def intact(self) -> bool:
-        return not any(self._dicts)
-
-    def find_change(self) -> str | None:
-        found = [label for hooks, label in zip(self._dicts, self.labels, strict=True) if hooks]
-        return f"a hook was added to {', '.join(found)}" if found else None
-
-
-class _KeysGroup(_Group):
-    """Keys of dicts and members of sets. Their number is compared at every call, they themselves when it differs.
-
-    Values under the keys a trace read are kept as places of their own.
-    """
-
-    def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
-        self._values = [value for value, _ in places]
-        self._entries = [list(value) for value in self._values]
-        super().__init__([label for _, label in places], [], lambda: list(map(len, self._values)))
-
-    def intact(self) -> bool:
-        return self.read() == self.known
-
-    def find_change(self) -> str | None:
-        for value, label, entries in zip(self._values, self.labels, self._entries, strict=True):
-            if list(value) != entries:
-                return f"the keys of {label} were {_short(entries)} and are {_short(list(value))}"
-        return None
+    def _children(self) -> tuple[list[tuple[Any, Any, str]], list[tuple[Any, Any, str]]]:
+        """Places of submodules whose siblings are all kept as well, and the other places."""
+        kept: dict[int, set[Any]] = {}
+        for container, key, _ in self._items.values():
+            kept.setdefault(id(container), set()).add(key)
+        children, others = [], []
+        for place in self._items.values():
+            container = place[0]
+            whole = type(container) is dict and container.keys() == kept[id(container)]
+            modules = whole and all(isinstance(value, nn.Module) for value in container.values())
+            (children if modules else others).append(place)
+        return children, others
 
 
 def _attribute_container(parent: Any, name: str) -> Any:
@@ -371,8 +269,11 @@ def _classes(parent: Any) -> Iterable[type]:
     return parent.__mro__ if isinstance(parent, type) else type(parent).__mro__
 
 
-def _compares_by_identity(value: Any) -> bool:
-    return type(value).__eq__ is object.__eq__ and not isinstance(value, CONSTANT_TYPES)
+def _equal_means_same(value: Any) -> bool:
+    """Whether nothing but the same thing equals ``value``. Not so for numbers: 1 == 1.0 == True."""
+    if value is None or type(value) in (str, types.FunctionType, types.BuiltinFunctionType, types.ModuleType):
+        return True
+    return type(value).__eq__ in (object.__eq__, type.__eq__) and not isinstance(value, CONSTANT_TYPES)
 
 
 def _label(path: SourcePath) -> str:
@@ -382,8 +283,3 @@ def _label(path: SourcePath) -> str:
     root = path.root.removeprefix("__import_").replace("_dot_", ".")
     text = str(SourcePath(path.root_kind, root, path.steps))
     return f"the global {text}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
