@@ -8,6 +8,8 @@ import json
 import os
 from pathlib import Path
 
+from .harness import Result
+
 NAMES = ("cold_minilm", "never_recompiles", "small_calls", "minilm_latency")
 
 
@@ -29,6 +31,26 @@ def main() -> None:
         if options.json:
             options.json.mkdir(parents=True, exist_ok=True)
             (options.json / f"{name}.json").write_text(json.dumps(result.as_json(), indent=1) + "\n")
+    if options.json and not options.list:
+        options.json.with_suffix(".md").write_text(page(options.json))
+
+
+def page(folder: Path) -> str:
+    """The tables of all JSON files in ``folder`` as one page, with the machine of each."""
+    parts = [
+        "# Benchmarks",
+        "",
+        "Written by `python -m benchmarks --json docs/benchmarks`. Ratios are baseline / Sizewise, from one run with",
+        "interleaved rounds: above 1 Sizewise is faster. Misses are shown as they are.",
+    ]
+    for name in NAMES:
+        file = folder / f"{name}.json"
+        if file.exists():
+            data = json.loads(file.read_text())
+            machine = data["machine"]
+            where = f"{machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, {machine['date']}."
+            parts += ["", Result.from_json(data).table(), "", where]
+    return "\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":

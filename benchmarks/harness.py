@@ -62,7 +62,7 @@ class Result:
 
     def table(self) -> str:
         lines = [
-            f"### {self.title}",
+            f"## {self.title}",
             "",
             f"| measure | Sizewise | {self.baseline} | ratio | floor | aim | |",
             "|---|---|---|---|---|---|---|",
@@ -76,6 +76,12 @@ class Result:
             lines.append(f"| {' | '.join(cells)} |")
         lines += ["", *self.notes] if self.notes else []
         return "\n".join(lines)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Result:
+        fields = {key: data[key] for key in ("name", "title", "baseline", "notes")}
+        rows = [Row(**{key: row[key] for key in Row.__dataclass_fields__}) for row in data["rows"]]
+        return cls(rows=rows, **fields)
 
     def as_json(self) -> dict[str, Any]:
         rows = [{**asdict(row), "ratio": row.ratio, "verdict": row.verdict} for row in self.rows]

@@ -65,10 +65,8 @@ class ChildrenGroup(IdentityGroup):
 
     def __init__(self, places: Sequence[tuple[Any, Any, str]]) -> None:
         registries = list({id(container): container for container, _, _ in places}.values())
-        by_registry = sorted(places, key=lambda place: next(i for i, r in enumerate(registries) if r is place[0]))
-        in_order = [
-            place for r in registries for key in r for place in by_registry if place[0] is r and place[1] == key
-        ]
+        label_of = {(id(container), key): label for container, key, label in places}
+        in_order = [(registry, key, label_of[id(registry), key]) for registry in registries for key in registry]
         readers = [lambda c=c, k=k: c[k] for c, k, _ in in_order]
         super().__init__(
             [label for _, _, label in in_order],

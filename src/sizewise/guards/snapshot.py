@@ -239,7 +239,8 @@ class _Places:
         kept: dict[int, set[Any]] = {}
         for container, key, _ in self._items.values():
             kept.setdefault(id(container), set()).add(key)
-        children, others = [], []
+        children: list[tuple[Any, Any, str]] = []
+        others: list[tuple[Any, Any, str]] = []
         for place in self._items.values():
             container = place[0]
             whole = type(container) is dict and container.keys() == kept[id(container)]
