@@ -24,7 +24,7 @@ LAYERS = [
     {"integrations", "structure", "split", "compilers", "guards"},
     {"passes", "piecewise", "weights"},
     {"program"},
-    {"dispatch", "verify"},
+    {"dispatch", "key", "verify"},
     {"build", "plan"},
     {"report"},
     {"module"},

@@ -59,10 +59,6 @@ class Entry:
         exec(compile(self.source, "<sizewise entry>", "exec"), scope)
         self.call: Callable[..., Any] = scope["entry"]
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return self.program.traced.call.key()
-
 
 class _EntryWriter:
     def __init__(self, entry: Entry) -> None:

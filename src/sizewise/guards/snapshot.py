@@ -63,6 +63,15 @@ class Snapshot:
         """How many values are compared at every call."""
         return sum(len(group) for group in self._groups)
 
+    def constants(self) -> dict[str, str]:
+        """The plain Python values among them, by name, as text: what goes into a program's key."""
+        found: dict[str, str] = {}
+        for group in self._groups:
+            for label, value in zip(group.labels, group.known, strict=False):
+                if isinstance(value, CONSTANT_TYPES) and not label.startswith("the global __"):
+                    found[label] = f"{type(value).__name__} {value!r}"
+        return found
+
     def check(self) -> None:
         """Compare every value.
 

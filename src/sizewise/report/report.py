@@ -11,6 +11,7 @@ from ..build import Built
 from ..counters import Counters
 from ..events import Event, Timeline
 from ..guards import TREATMENT
+from ..key import key_factors, key_of
 from ..program import Program
 
 
@@ -82,7 +83,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
         ],
         config=json.loads(built.resolved.config.to_json()) if built else {},
-        cache={"hit": False, "why": "this version builds in memory"} if built else {},
+        cache={"hit": False, "why": "this version builds in memory", "keys": _keys(built)} if built else {},
         counters=counters.as_dict(),
         timeline=timeline.events(),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
@@ -96,6 +97,11 @@ def _guards(programs: Sequence[Program]) -> list[str]:
         treatment, why = TREATMENT[guard.kind]
         lines.append(f"{guard.in_words}: {treatment} ({why})")
     return list(dict.fromkeys(lines))
+
+
+def _keys(built: Built) -> list[str]:
+    config = built.resolved.config
+    return [key_of(key_factors(entry.program, entry.snapshot, config, entry.state)) for entry in built.entries]
 
 
 def _dims(built: Built | None) -> dict[str, dict[str, Any]]:
