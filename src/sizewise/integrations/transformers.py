@@ -87,7 +87,7 @@ def attention_forward(
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         attention_mask = _additive(attention_mask, query.dtype)
     if position_bias is not None:
-        attention_mask = position_bias if attention_mask is None else position_bias + attention_mask
+        attention_mask = _with_position_bias(position_bias, attention_mask)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     batch, heads, queries, _ = query.shape
     out = query.new_empty((batch, queries, heads, value.shape[-1]))
@@ -103,6 +103,17 @@ def attention_forward(
         out,
     )
     return out, None
+
+
+def _with_position_bias(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Bias and mask as one additive mask, as transformers' own sdpa attention joins them.
+
+    With a bias it fills masked places with the smallest number instead of -inf, which matters in rows
+    that are masked altogether.
+    """
+    if mask is None:
+        return bias
+    return torch.where(mask == float("-inf"), torch.finfo(bias.dtype).min, bias + mask)
 
 
 def additive_mask(

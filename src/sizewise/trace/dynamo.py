@@ -266,11 +266,13 @@ def _quiet_dynamo() -> Iterator[list[str]]:
         "specialize_int": True,
         "specialize_float": True,
         "error_on_recompile": False,
+        "allow_rnn": True,
         "suppress_errors": False,
         "verbose": False,
     }
+    known = {name: value for name, value in settings.items() if hasattr(torch._dynamo.config, name)}
     with (
-        torch._dynamo.config.patch(**settings),
+        torch._dynamo.config.patch(**known),
         # One symbol per declared axis, also where two examples happen to have equal sizes.
         torch.fx.experimental._config.patch(use_duck_shape=False),
         # In this order: leaving inference mode turns gradients on.
@@ -341,16 +343,30 @@ def user_location(problem: BaseException) -> str:
     frames = [frame for frame in stack if not frame.filename.startswith("<sizewise")]
     if not frames:
         return ""
-    frame = frames[-1]
+    # The user's line says more than the one in torch that it led to.
+    frame = ([frame for frame in frames if "/torch/" not in frame.filename] or frames)[-1]
     code = f": {frame.line}" if frame.line else ""
     return f"\n  at {frame.filename}:{frame.lineno} in {frame.name}{code}"
 
 
 def _first_line(text: str) -> str:
-    """The line of a torch message that says what happened."""
+    """The part of a torch message that says what happened, on one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    failed = re.search(r"got (\w+)\((['\"])(.+?)\2\)", text)
+    if failed and "fake tensor" in text:
+        return f"{failed.group(1)}: {failed.group(3)}"
     telling = [line for line in lines if line.startswith("- Not all values") or "Could not guard" in line]
     return (telling or lines or ["no message"])[0].removeprefix("- ")
+
+
+_WAYS_OUT = {
+    "no fake impl registered": "register one with the operator's register_fake: it gives the result's shape, uncomputed.",
+    "when making fake tensor call": "run the module in eager mode on these inputs: it probably fails there as well.",
+    "Data-dependent branching": "use torch.where instead of the branch, or pass the condition in as a Python value.",
+    "Data dependent operator": "use a mask instead of a size or value taken from the data.",
+    "item() call": "keep the value a tensor, or pass it in as a Python number.",
+}
+"""What to do by a part of torch's message; torch's own hints speak of torch.compile."""
 
 
 def _in_words(reason: str, call: Call) -> str:
@@ -361,6 +377,9 @@ def _in_words(reason: str, call: Call) -> str:
 
 
 def _hints(text: str) -> str:
-    """The hints of Dynamo's own graph-break message, as one line."""
+    """What to do: ours where the message is known, else torch's own hints, as one line."""
+    for sign, way_out in _WAYS_OUT.items():
+        if sign in text:
+            return way_out
     found = re.findall(r"^\s*Hint: (.+)$", text, re.MULTILINE)
     return " ".join(dict.fromkeys(found))

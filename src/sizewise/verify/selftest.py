@@ -28,6 +28,14 @@ class Outcome:
     why: str = ""
 
 
+def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:
+    """Whether ``traced`` is about these sizes: in its ranges, and equal where it found dims to be equal."""
+    if any(name in traced.dims and size not in traced.dims[name] for name, size in sizes.items()):
+        return False
+    related = [assumption.relation for assumption in traced.assumptions if assumption.relation]
+    return all(sizes[first] == sizes[second] for first, second in related)
+
+
 @dataclass(frozen=True)
 class Observation:
     """What an eager call does to its arguments."""
@@ -75,8 +83,7 @@ def self_test(
     outcomes = []
     largest = {name: dim.max for name, dim in traced.dims.items()}
     for sizes in probe_sizes(traced.dims):
-        related = {pair for a in traced.assumptions if a.relation for pair in [a.relation]}
-        if any(sizes[first] != sizes[second] for first, second in related):
+        if not in_range(traced, sizes):
             continue
         call = sample(traced.call, traced.spec, sizes, generator)
         try:
