@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 import sizewise
 from sizewise import Dim, SizewiseError
+from sizewise.verify.exact import ExactReference
 from sizewise.verify.samples import sample
 from sizewise.verify.selftest import in_range
-from sizewise.verify.exact import ExactReference
 from sizewise.verify.tolerance import compare, sum_depth
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "families.md"
@@ -180,7 +180,9 @@ def vit() -> Built:
 @family("CLIP vision")
 def clip_vision() -> Built:
     settings = {k: v for k, v in SIZES.items() if k not in ("vocab_size", "max_position_embeddings")}
-    return pixels(transformers_model("CLIPVisionConfig", "CLIPVisionModel", **settings, image_size=16, patch_size=4), 16)
+    return pixels(
+        transformers_model("CLIPVisionConfig", "CLIPVisionModel", **settings, image_size=16, patch_size=4), 16
+    )
 
 
 @family("CLIP text")
@@ -349,7 +351,9 @@ def measure(item: Family, backend: str, calls: int) -> Row:
     policy = ", ".join(f"{name} {dim['policy']}" for name, dim in report.dims.items())
     checked = sum(size["verdict"] == "equal" for size in report.sizes)
     programs = len(fast.built.entries)
-    pieces = f"{report.pieces.total}, {report.pieces.distinct} distinct" + (f", {programs} programs" if programs > 1 else "")
+    pieces = f"{report.pieces.total}, {report.pieces.distinct} distinct" + (
+        f", {programs} programs" if programs > 1 else ""
+    )
     return Row(item.name, policy, pieces, f"{checked + tried} of {len(report.sizes) + calls}")
 
 

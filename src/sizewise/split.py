@@ -205,9 +205,7 @@ def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside:
     copies: dict[fx.Node, fx.Node] = {}
     inputs: list[str] = []
     members = set(nodes)
-    order = {node: position for position, node in enumerate(root.graph.nodes)}
-
-    needed = sorted(_with_sizes(nodes), key=order.__getitem__)
+    needed = _with_sizes(nodes)
     # In the order of first use: where a value was computed differs between the first layer and the others.
     for source in dict.fromkeys(source for node in needed for source in node.all_input_nodes):
         if source in members or (is_size(source) and source.op != "placeholder") or source.op == "get_attr":
@@ -228,13 +226,20 @@ def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside:
     return Piece(index, module, tuple(inputs), tuple(node.name for node in outputs))
 
 
-def _with_sizes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """The nodes and the size arithmetic they read, which every piece does for itself."""
-    needed = set(nodes)
-    pending = list(nodes)
-    while pending:
-        for source in pending.pop().all_input_nodes:
-            if is_size(source) and source.op != "placeholder" and source not in needed:
-                needed.add(source)
-                pending.append(source)
-    return needed
+def _with_sizes(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes in order, each behind the size arithmetic it is the first to read.
+
+    Every piece does that arithmetic for itself, and at the place of its use: where the traced graph first
+    did it differs between the first layer and the others.
+    """
+    ordered: dict[fx.Node, None] = {}
+
+    def visit(node: fx.Node) -> None:
+        for source in node.all_input_nodes:
+            if is_size(source) and source.op != "placeholder" and source not in ordered:
+                visit(source)
+        ordered.setdefault(node)
+
+    for node in nodes:
+        visit(node)
+    return list(ordered)
