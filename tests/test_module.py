@@ -483,6 +483,20 @@ def test_an_argument_that_is_written_is_written_or_refused() -> None:
         fast(base[:5], base[5:])
 
 
+class WritesAndReturns(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu_()
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_module_that_only_writes_its_argument(backend: str) -> None:
+    fast = sizewise.compile(WritesAndReturns().eval(), dynamic_shapes={"x": {0: BATCH}}, backend=backend).warmup(X)
+    x = torch.randn(5, 4)
+    wanted = x.relu()
+    assert fast(x) is x
+    assert torch.equal(x, wanted)
+
+
 # -- the face of the original
 
 

@@ -90,9 +90,7 @@ def split(traced: TracedGraph, splitting_ops: Sequence[str | type], user_set: bo
         if kind == "split":
             steps.append(SplitCall(nodes, cuts[nodes[0]]))
         else:
-            piece = _piece(len([s for s in steps if isinstance(s, Piece)]), traced.graph, nodes, used_outside)
-            if piece is not None:
-                steps.append(piece)
+            steps.append(_piece(len([s for s in steps if isinstance(s, Piece)]), traced.graph, nodes, used_outside))
     return steps
 
 
@@ -200,7 +198,7 @@ def _uses(groups: list[tuple[str, list[fx.Node]]]) -> dict[fx.Node, bool]:
     return outside
 
 
-def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside: dict[fx.Node, bool]) -> Piece | None:
+def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside: dict[fx.Node, bool]) -> Piece:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     inputs: list[str] = []
@@ -221,8 +219,7 @@ def _piece(index: int, root: fx.GraphModule, nodes: list[fx.Node], used_outside:
     outputs = [node for node in nodes if used_outside[node] and is_tensor_like(node)]
     graph.output(tuple(copies[node] for node in outputs))
     module = fx.GraphModule(root, graph)
-    if not outputs and not any(node.is_impure() for node in graph.nodes if node.op not in ("placeholder", "output")):
-        return None
+    # A piece without outputs is not dead: it may write to its inputs, and Dynamo left no dead code behind.
     return Piece(index, module, tuple(inputs), tuple(node.name for node in outputs))
 
 

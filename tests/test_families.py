@@ -1,0 +1,36 @@
+"""docs/families.md is true: every model traces and splits as it says, and computes what eager does.
+
+The page is written with Inductor; here the pieces run in eager mode, which traces and splits the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from benchmarks.families import FAMILIES, PAGE, Family, measure
+
+LINES = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| model")]
+ROWS = {cells[0]: cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in LINES)}
+
+
+def test_the_page_has_a_row_for_every_family() -> None:
+    assert list(ROWS) == [item.name for item in FAMILIES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda item: item.name)
+def test_a_row_is_true(item: Family) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # transformers' own, about tiny configs
+        row = measure(item, backend="eager", calls=6)
+    policy, pieces, right = ROWS[item.name]
+    assert (row.policy, row.pieces) == (policy, pieces)
+    if row.policy == "refused":
+        assert row.right == right
+        return
+    equal, _, tried = row.right.partition(" of ")
+    assert equal == tried
+    equal, _, tried = right.partition(" of ")
+    assert equal == tried, "the page itself has a size that is not right"
