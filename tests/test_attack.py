@@ -67,7 +67,7 @@ class Random(nn.Module):
                 values.append(a + result.to(x.dtype).sum() * 0.01)
         return {"last": values[-1], "extra": extra[-3:], "rows": x.shape[0], "sizes": [x.shape[0] * x.shape[1]]}
 
-    def step(self, name: str, a: Tensor, b: Tensor, c: float, flag: bool) -> Tensor:  # noqa: PLR0911
+    def step(self, name: str, a: Tensor, b: Tensor, c: float, flag: bool) -> Tensor:
         rows, columns = a.shape
         if name in UNARY:
             if name == "exp_small":

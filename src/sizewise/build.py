@@ -5,6 +5,7 @@ Nothing here keeps state; what is built is returned.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from .compilers import compiler_named
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
 from .counters import Counters
-from .dims import DimSpec
+from .dims import Dim, DimSpec
 from .dispatch import MISS, Entry
 from .errors import build as errors
 from .events import Timeline
@@ -27,9 +28,10 @@ from .integrations import transformers as transformers_integration
 from .passes import PASSES, apply_passes
 from .piecewise import OnceLog, PiecewiseBackend, Range
 from .program import Program, Variant, build_caller, load_caller
-from .split import Piece, Step, split
+from .split import Piece, split
 from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
+from .trace.graph import check_compilers_conditions
 from .verify.layouts import with_layout_checks
 from .verify.selftest import Outcome, observe, self_test
 from .weights import WeightBinding
@@ -89,12 +91,33 @@ class Builder:
         # In this order: leaving inference mode turns gradients on. What is made here has to be usable outside.
         with torch.inference_mode(False), torch.no_grad():
             for call in calls:
-                for traced in self._trace(call):
-                    program, scope = self._program(traced)
-                    if self.config.self_test:
-                        built.outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
-                    built.entries.append(self._entry(program))
+                entries, outcomes = self._build_call(call)
+                built.entries += entries
+                built.outcomes += outcomes
         return built
+
+    def _build_call(self, call: Call) -> tuple[list[Entry], list[Outcome]]:
+        """The programs of one call. Dims the compiler cannot take unbacked are traced again as backed ones."""
+        backed: frozenset[str] = frozenset()
+        while True:
+            traces = self._trace(call, backed)
+            try:
+                return self._build_traces(traces)
+            except errors.CompileFailed as problem:
+                named = _unbacked_dims_in(problem, traces) - backed
+                if not named or str(self.config.dynamic_shapes_config.type) != "auto":
+                    raise
+                backed |= named
+
+    def _build_traces(self, traces: list[TracedGraph]) -> tuple[list[Entry], list[Outcome]]:
+        entries: list[Entry] = []
+        outcomes: list[Outcome] = []
+        for traced in traces:
+            program, scope = self._program(traced)
+            if self.config.self_test:
+                outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
+            entries.append(self._entry(program))
+        return entries, outcomes
 
     def _entry(self, program: Program) -> Entry:
         weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
@@ -102,14 +125,14 @@ class Builder:
         snapshot = Snapshot(program.traced, self.target.module, replaced)
         return Entry(program, self.target.signature, weights, snapshot, self.target.device_type, self.state)
 
-    def _trace(self, call: Call) -> list[TracedGraph]:
+    def _trace(self, call: Call, backed: frozenset[str]) -> list[TracedGraph]:
         module = self.target.module
         twin = twin_of(module, lambda memo: transformers_integration.adapt(module, memo))
         if self.target.prepare_twin is not None:
             self.target.prepare_twin(twin)
         with self.timeline.phase("trace", call=str(call.shapes())):
             kind = str(self.config.dynamic_shapes_config.type)
-            traces = trace_all(twin, call, self.spec, self.target.owner, self.target.method, kind)
+            traces = trace_all(twin, call, self.spec, self.target.owner, self.target.method, kind, backed)
         self.counters.add("traces", len(traces))
         return traces
 
@@ -172,6 +195,7 @@ class Builder:
             with self.timeline.phase("compile", piece=piece.index, sizes=str(interval)):
                 backend.compile_range(interval)
             self.counters.add("compilations")
+            check_compilers_conditions(traced, _dims_in(traced, interval))
         self.backends[key] = backend
         return backend
 
@@ -204,5 +228,19 @@ class Builder:
             return self_test(self.target.module, entry.program.traced, self._run_eager, run_program)
 
 
-def steps_in_words(steps: list[Step]) -> list[str]:
-    return [f"piece {step.index}" if isinstance(step, Piece) else step.operator for step in steps]
+def _dims_in(traced: TracedGraph, interval: Range) -> dict[str, Dim]:
+    """The dims of a trace, the first one narrowed to the range that is compiled."""
+    dims = dict(traced.dims)
+    first = next(iter(dims), None)
+    if first is not None:
+        dims[first] = Dim(first, interval.start, interval.end)
+    return dims
+
+
+def _unbacked_dims_in(problem: Exception, traces: list[TracedGraph]) -> frozenset[str]:
+    """The dims whose unbacked symbols a compiler's error names as sizes it had to know."""
+    text = str(problem.__cause__ or problem)
+    if "data-dependent" not in text:
+        return frozenset()
+    names = {str(symbol): name for traced in traces for symbol, name in traced.symbols.names.items()}
+    return frozenset(names[word] for word in re.findall(r"\bu\d+\b", text) if word in names)

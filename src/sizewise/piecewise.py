@@ -26,6 +26,9 @@ from .trace.shapes import concrete, expression, narrowed
 logger = logging.getLogger("sizewise.piecewise")
 
 
+FIRST_SIZE = "first"
+
+
 @dataclass(frozen=True, order=True)
 class Range:
     """An inclusive interval of sizes, ``start <= size <= end``.
@@ -88,7 +91,8 @@ class PiecewiseBackend:
     ``graph`` is an `fx.GraphModule` whose placeholders carry ``meta["example_value"]`` (fake tensors and
     ``SymInt``\\ s). ``sym_shape_indices`` are the positions of the inputs that are sizes; by default they
     are read off the placeholders. With ``returns_tuple=False`` a call returns the single output itself.
-    ``config`` supplies sizes, ranges and the backend where they are not given.
+    ``config`` supplies sizes, ranges and the backend where they are not given. ``symbol`` is the size that
+    ranges are about: the first one by default, None where the piece is static in it.
 
     Raises:
         CaptureSizesInCompileSizes (SW101): the word ``"cudagraph_capture_sizes"`` among the sizes.
@@ -106,7 +110,7 @@ class PiecewiseBackend:
         sym_shape_indices: Sequence[int] | None = None,
         returns_tuple: bool = True,
         compiler: Compiler | None = None,
-        symbol: sympy.Symbol | None = None,
+        symbol: sympy.Symbol | str | None = FIRST_SIZE,
         name: str = "0",
         log: OnceLog | None = None,
     ) -> None:
@@ -124,7 +128,7 @@ class PiecewiseBackend:
             sym_shape_indices = [i for i, n in enumerate(self._placeholders) if _is_size(n)]
         self.sym_shape_indices = list(sym_shape_indices)
         self.compiler = compiler or compiler_named((config.backend if config else "") or "inductor")
-        self.symbol = symbol if symbol is not None else self._first_symbol()
+        self.symbol = self._first_symbol() if isinstance(symbol, str) else symbol
         # Exact sizes come first: they win over the ranges.
         self.range_entries: dict[Range, RangeEntry] = {}
         for size in checked_sizes(self.compile_sizes):

@@ -62,6 +62,8 @@ class TracedGraph:
     scope: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    settled: set[Any] = field(default_factory=set)
+    """Conditions on sizes that were decided; a compiler may add more."""
 
 
 def interpret(
@@ -91,7 +93,7 @@ def interpret(
         raise errors.EmptyGraph(owner=owner)
     raw.graph.graph.lint()
     raw.graph.recompile()
-    return TracedGraph(
+    traced = TracedGraph(
         owner=owner,
         graph=raw.graph,
         inputs=inputs,
@@ -107,6 +109,8 @@ def interpret(
         context=raw.context,
         scope=raw.scope,
     )
+    traced.settled = set(_conditions(raw.fake_mode.shape_env))
+    return traced
 
 
 def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:
@@ -191,15 +195,8 @@ def _size(value: Any, symbols: SymbolTable) -> int | SizeFunction:
 
 def _assumptions(raw: dynamo.RawTrace, symbols: SymbolTable, owner: str) -> list[Assumption]:
     """Every condition on sizes the trace relied on, settled over the declared ranges."""
-    env = raw.fake_mode.shape_env
-    conditions: dict[sympy.Basic, str] = {}
-    for guard in env.guards:
-        conditions.setdefault(guard.expr, _where(getattr(guard, "sloc", None)))
-    for asserts in env.deferred_runtime_asserts.values():
-        for item in asserts:
-            conditions.setdefault(item.expr, _stack_where(item))
     settled: list[Assumption] = []
-    for expr, where in conditions.items():
+    for expr, where in _conditions(raw.fake_mode.shape_env).items():
         unknown = symbols.unknown(expr)
         if unknown:
             _refuse_data_dependent(unknown, owner, where)
@@ -213,6 +210,40 @@ def _assumptions(raw: dynamo.RawTrace, symbols: SymbolTable, owner: str) -> list
             if symbol not in symbols.names:
                 _refuse_data_dependent([symbol], owner, node_location(node))
     return settled
+
+
+def _conditions(env: Any) -> dict[sympy.Basic, str]:
+    """Every condition a shape environment holds, and where it came from."""
+    conditions: dict[sympy.Basic, str] = {}
+    for guard in env.guards:
+        conditions.setdefault(guard.expr, _where(getattr(guard, "sloc", None)))
+    for asserts in env.deferred_runtime_asserts.values():
+        for item in asserts:
+            conditions.setdefault(item.expr, _stack_where(item))
+    return conditions
+
+
+def check_compilers_conditions(traced: TracedGraph, dims: Mapping[str, Dim]) -> None:
+    """Settle what a compiler assumed about sizes while it compiled for ``dims``; later calls skip what was.
+
+    Raises:
+        SizeAssumption (SW210): an assumption that is false somewhere in ``dims``.
+    """
+    table = SymbolTable(traced.symbols.names, dims)
+    for expr in _conditions(traced.fake_mode.shape_env):
+        if expr in traced.settled or table.unknown(expr):
+            continue
+        traced.settled.add(expr)
+        assumption = settle(expr, table)
+        if assumption.verdict != "proved":
+            point = ", ".join(f"{name}={size}" for name, size in assumption.counterexample)
+            raise errors.SizeAssumption(
+                owner=f"the code compiled for {traced.owner}",
+                assumption=assumption.text,
+                counterexample=point or "some sizes",
+                where="",
+            )
+        traced.assumptions.append(assumption)
 
 
 def _symbols_of(value: Any) -> set[sympy.Symbol]:

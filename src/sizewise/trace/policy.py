@@ -23,11 +23,18 @@ from .graph import TracedGraph, interpret
 
 
 def trace_all(
-    module: nn.Module, call: Call, spec: DimSpec, owner: str, method: str = "__call__", shapes: str = "auto"
+    module: nn.Module,
+    call: Call,
+    spec: DimSpec,
+    owner: str,
+    method: str = "__call__",
+    shapes: str = "auto",
+    backed: frozenset[str] = frozenset(),
 ) -> list[TracedGraph]:
     """Traces of ``module.method`` that together cover every size in range.
 
-    ``shapes`` is ``auto``, ``unbacked`` or ``backed``: which kinds of symbol may be tried.
+    ``shapes`` is ``auto``, ``unbacked`` or ``backed``: which kinds of symbol may be tried. ``backed`` names dims
+    that are known to need a backed symbol.
 
     Raises:
         SizeBranch (SW208): no policy covers the declared ranges; other `TraceError`\\ s as they come.
@@ -38,6 +45,8 @@ def trace_all(
     refusals: list[str] = []
     problems: list[SizeGuard] = []
     for policy in _policies(list(dims), shapes):
+        if any(policy[name] != BACKED for name in backed & policy.keys()):
+            continue
         try:
             return [
                 _trace_once(module, call, part_spec, policy, owner, method, refusals)
