@@ -645,9 +645,55 @@ def test_what_does_not_exist_yet_is_refused_by_name(option: dict[str, Any]) -> N
 
 
 def test_captures_are_refused_by_name() -> None:
-    fast = sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}}, cudagraph_mode="FULL")
     with pytest.raises(sizewise.SizewiseError, match="not available yet"):
-        fast.warmup(X)
+        sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}}, cudagraph_mode="FULL")
+
+
+def test_a_misspelt_argument_names_the_right_one() -> None:
+    with pytest.raises(state_errors.UnknownOption, match="dynamic_shapes"):
+        sizewise.compile(Net(), dynamic_shape={"x": {0: BATCH}})
+
+
+def test_an_example_outside_the_range_is_refused() -> None:
+    fast = sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}}, backend="eager")
+    with pytest.raises(call_errors.SizeOutOfRange):
+        fast.warmup(torch.randn(17, 4))
+
+
+def test_a_first_call_that_compiles_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    fast = sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}}, backend="eager")
+    with caplog.at_level("WARNING", logger="sizewise"):
+        fast(X)
+        fast(X)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Net was not warmed up: it is compiled now, in the middle of a call"
+    ]
+
+
+class FastPath(nn.Module):
+    """Eager takes a shortcut for padding masks that no trace takes."""
+
+    def __init__(self, nested: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.encoder(x, src_key_padding_mask=mask)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_shortcut_of_eager_mode_that_depends_on_data_is_refused(nested: bool) -> None:
+    mask = torch.zeros(3, 6, dtype=torch.bool)
+    mask[1, 5:] = True
+    dims = {"x": {0: BATCH, 1: Dim("seq", 1, 12)}, "mask": {0: BATCH, 1: Dim("seq", 1, 12)}}
+    fast = sizewise.compile(FastPath(nested).eval(), dynamic_shapes=dims, backend="eager")
+    if nested:
+        with pytest.raises(sizewise.SizewiseError, match="enable_nested_tensor=False"):
+            fast.warmup(torch.randn(3, 6, 16), mask)
+    else:
+        fast.warmup(torch.randn(3, 6, 16), mask)
 
 
 def test_compiling_twice_is_refused() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -93,15 +95,35 @@ def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_mi
 
 
 def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
+    _refuse_typos(options)
+    if config is not None and not isinstance(config, CompilationConfig):
+        raise errors.BadOption(option="config", seen=config, legal="a sizewise.CompilationConfig")
     changes = {**(preset(mode) if mode is not None else {}), **options}
-    if not changes:
-        return config
-    return config.replace(**changes) if config is not None else CompilationConfig(**changes)
+    if changes:
+        config = config.replace(**changes) if config is not None else CompilationConfig(**changes)
+    if config is not None:
+        # What can be refused without knowing the dims is refused here, not at warm-up.
+        config.resolve()
+    return config
+
+
+def _refuse_typos(options: Mapping[str, Any]) -> None:
+    """A keyword that is nearly one of `compile`'s own is not a setting of the config."""
+    own = [name for name in inspect.signature(compile).parameters if name not in ("target", "options")]
+    for name in options:
+        near = difflib.get_close_matches(name, own, n=1, cutoff=0.85)
+        if near and name not in CompilationConfig.model_fields:
+            raise errors.UnknownOption(name=name, near=near[0])
 
 
 def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bool) -> Any:
     if isinstance(target, CompiledModule):
-        raise errors.BadTarget(seen=f"{target._sw_owner}, which is compiled already")
+        name = target._sw_owner
+        raise errors.BadTarget(seen=f"{name}, which is compiled already (use it as it is, or its __wrapped__)")
+    if type(target).__name__ == "OptimizedModule":
+        raise errors.BadTarget(seen="a module that torch.compile has wrapped (pass its _orig_mod)")
+    if isinstance(target, nn.Module) and isinstance(target.__dict__.get("forward"), InPlaceForward):
+        raise errors.BadTarget(seen=f"{type(target).__name__}, which was compiled in place already")
     if disable:
         return target
     if isinstance(target, type) and issubclass(target, nn.Module):
@@ -133,13 +155,21 @@ def _compiled_function(function: Callable[..., Any], options: Options) -> Compil
 
 
 class InPlaceForward:
-    """The forward of an instance that was compiled in place; ``compiled`` is the `CompiledModule` behind it."""
+    """The forward of an instance that was compiled in place: ``model.forward.warmup(...)``, ``.report()``.
+
+    ``compiled`` is the `CompiledModule` behind it, whose attributes it has.
+    """
 
     def __init__(self, compiled: CompiledModule) -> None:
         self.compiled = compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise errors.ForwardedMissing(owner="InPlaceForward", name=name, wrapped="CompiledModule")
+        return getattr(self.__dict__["compiled"], name)
 
     @property
     def __signature__(self) -> Any:

@@ -221,6 +221,7 @@ class Builder:
                     sizes=str(call.shapes()),
                     path="the call",
                     difference="the entry check refuses a size in range",
+                    hint="",
                 )
             return result
 

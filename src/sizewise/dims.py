@@ -62,8 +62,12 @@ def normalize(dynamic_shapes: Mapping[str, Any] | None, arguments: Iterable[str]
     """
     known = list(arguments)
     spec: DimSpec = {}
+    if isinstance(dynamic_shapes, (tuple, list)) and len(dynamic_shapes) <= len(known):
+        # torch.export's other form: one entry per argument, in order.
+        dynamic_shapes = dict(zip(known, dynamic_shapes, strict=False))
     if dynamic_shapes is not None and not isinstance(dynamic_shapes, Mapping):
-        raise errors.BadDynamicShapes(argument="x", problem=f"{type(dynamic_shapes).__name__}, not a dict")
+        argument = known[0] if known else "x"
+        raise errors.BadDynamicShapes(argument=argument, problem=f"{type(dynamic_shapes).__name__}, not a dict")
     for argument, entry in (dynamic_shapes or {}).items():
         if argument not in known:
             close = difflib.get_close_matches(str(argument), known, n=1)

@@ -276,8 +276,9 @@ def _structure_difference(built: Call, call: Call, owner: str) -> SizewiseError 
     for path in sorted(wanted.keys() | seen.keys(), key=str):
         first, second = seen.get(path), wanted.get(path)
         if first is None or second is None:
-            present, absent = ("an argument", "no such argument") if second is None else ("missing", "an argument")
-            return errors.OtherValue(argument=path, seen=present, wanted=absent)
+            return errors.OtherValue(
+                argument=path, seen=_kind_at(path, call, first), wanted=_kind_at(path, built, second)
+            )
         if first.is_tensor != second.is_tensor:
             return errors.OtherValue(argument=path, seen=_word(first.value), wanted=_word(second.value))
         same = type(first.value) is type(second.value) and repr(first.value) == repr(second.value)
@@ -291,6 +292,14 @@ def _structure_difference(built: Call, call: Call, owner: str) -> SizewiseError 
                 was = f"{other.kind.__name__} {other.keys}" if other else "no container"
                 return errors.OtherValue(argument=shell.path, seen=f"{shell.kind.__name__} {shell.keys}", wanted=was)
     return None
+
+
+def _kind_at(path: str, call: Call, leaf: Leaf | None) -> str:
+    """What a call has at ``path``: a value, a container, or nothing."""
+    if leaf is not None:
+        return _word(leaf.value)
+    containers = {shell.path: shell.kind.__name__ for shell in call.shells}
+    return f"a {containers[path]}" if path in containers else "not there"
 
 
 def _word(value: Any) -> str:

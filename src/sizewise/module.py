@@ -21,7 +21,7 @@ from .counters import Counters
 from .dispatch import MISS, diagnose
 from .errors import state as errors
 from .errors import trace as trace_errors
-from .events import Event, Timeline
+from .events import Event, Timeline, logger
 from .plan import make_plan
 from .report import Report, make_report
 
@@ -170,6 +170,7 @@ class CompiledModule(nn.Module):
         with self._sw_lock:
             if self._sw_generation is None:
                 self._sw_timeline.record("warmup.by_first_call")
+                logger.warning("%s was not warmed up: it is compiled now, in the middle of a call", self._sw_owner)
                 self.warmup(*args, **kwargs)
         return self(*args, **kwargs)
 

@@ -102,6 +102,10 @@ def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
             for axis, dim in axes.items():
                 _check_axis(path, axis, tensor)
                 size = tensor.shape[axis]
+                if size not in dim:
+                    raise call_errors.SizeOutOfRange(
+                        argument=path, axis=axis, seen=size, dim=dim.name, min=dim.min, max=dim.max
+                    )
                 if sizes.setdefault(dim.name, size) != size:
                     raise errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
 

@@ -20,7 +20,7 @@ class NotEqualToEager(BuildError, RuntimeError):
         "{owner} compiled, but its result is not eager's at {sizes}: output {path}, {difference}. It is not served."
     )
     remedy = (
-        'try CompilationConfig(backend="eager") to see whether the compiler is at fault; report the module with '
+        '{hint}try CompilationConfig(backend="eager") to see whether the compiler is at fault; report the module with '
         "this message."
     )
 
@@ -61,7 +61,10 @@ class NoCompiledEntry(BuildError, RuntimeError):
 class EagerFails(BuildError, RuntimeError):
     code = "SW309"
     message = "{owner} itself fails in eager mode at {sizes}: {cause}"
-    remedy = "declare only sizes that the module can run, or fix the module."
+    remedy = (
+        "declare only sizes that the module can run, or fix the module. After a change of dtype or device, "
+        "call reset() and warmup() with inputs that fit."
+    )
 
 
 class StateNotEqualToEager(BuildError, RuntimeError):

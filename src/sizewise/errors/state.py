@@ -69,3 +69,9 @@ class TooManyPrograms(StateError, ValueError):
     code = "SW511"
     message = "the warm-up calls need {needed} programs, more than max_programs={limit}: {keys}."
     remedy = "warm up with fewer combinations of Python values, or raise CompilationConfig(max_programs=)."
+
+
+class UnknownOption(StateError, TypeError):
+    code = "SW513"
+    message = "sizewise.compile has no argument {name!r}."
+    remedy = "did you mean {near!r}?"

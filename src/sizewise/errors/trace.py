@@ -83,13 +83,19 @@ class SideEffect(TraceError, RuntimeError):
 class OutputClass(TraceError, TypeError):
     code = "SW212"
     message = "{owner} returns {type_name} at {path}, which cannot be rebuilt from a graph's outputs: {problem}."
-    remedy = "return tensors, numbers, tuples, lists, dicts, dataclasses or transformers' ModelOutput."
+    remedy = (
+        "return tensors, numbers, tuples, lists, dicts, dataclasses or transformers' ModelOutput. Key/value caches "
+        "are not supported in this version: pass use_cache=False."
+    )
 
 
 class InputClass(TraceError, TypeError):
     code = "SW213"
     message = "The argument {path} is {type_name}, which cannot be an input of a compiled program."
-    remedy = "pass tensors, None, numbers, strings, and tuples, lists or dicts of them."
+    remedy = (
+        "pass tensors (torch.from_numpy makes one of an array), None, numbers, strings, and tuples, lists or dicts "
+        "of them. Key/value caches are not supported in this version."
+    )
 
 
 class TrainingMode(TraceError, RuntimeError):

@@ -31,17 +31,35 @@ def probe_sizes(dims: Mapping[str, Dim]) -> Iterator[dict[str, int]]:
 def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch.Generator) -> Call:
     """The call at ``sizes`` with fresh values.
 
-    Floats that take many values become normal numbers with the example's mean and spread. Everything
-    else (ids, masks, lengths, floats with few values) is redrawn from the example's own values, which
-    are the only ones known to be legal.
+    Floats that take many values become normal numbers with the example's mean and spread. Of masks (two
+    values, in rows) whole rows are redrawn. Everything else (ids, lengths, floats with few values) is
+    redrawn from the example's own values, which are the only ones known to be legal.
     """
     values = {}
     for leaf in call.tensors():
         tensor = leaf.value
+        mask = _is_mask(tensor)
         for axis, dim in spec.get(leaf.path, {}).items():
-            tensor = at_size(tensor, axis, sizes[dim.name])
-        values[leaf.path] = _redrawn(tensor, leaf.value, generator)
+            tensor = _extended(tensor, axis, sizes[dim.name]) if mask else at_size(tensor, axis, sizes[dim.name])
+        values[leaf.path] = _other_rows(tensor, generator) if mask else _redrawn(tensor, leaf.value, generator)
     return call.with_values(values)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Few values in rows: where they stand in a row means something (padding is at one end, say)."""
+    return tensor.ndim >= 2 and not tensor.is_floating_point() and tensor.numel() > 0 and tensor.unique().numel() <= 2
+
+
+def _extended(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """``tensor`` cut, or its last entry repeated, to ``size`` along ``axis``."""
+    index = torch.arange(size, device=tensor.device).clamp(max=tensor.shape[axis] - 1)
+    return tensor.index_select(axis, index)
+
+
+def _other_rows(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Whole rows of ``tensor``, drawn with repeats."""
+    index = torch.randint(tensor.shape[0], (tensor.shape[0],), generator=generator)
+    return tensor.index_select(0, index.to(tensor.device))
 
 
 def _redrawn(tensor: torch.Tensor, example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -82,10 +82,10 @@ def self_test(
     exact = ExactReference(module)
     outcomes = []
     largest = {name: dim.max for name, dim in traced.dims.items()}
-    for sizes in probe_sizes(traced.dims):
-        if not in_range(traced, sizes):
-            continue
-        call = sample(traced.call, traced.spec, sizes, generator)
+    probes = [sizes for sizes in probe_sizes(traced.dims) if in_range(traced, sizes)]
+    trials = [(sizes, sample(traced.call, traced.spec, sizes, generator)) for sizes in probes]
+    # The example itself first, as it is: its values may take a path that redrawn ones do not.
+    for sizes, call in [(_sizes_of(traced), traced.call), *trials]:
         try:
             outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth, exact))
         except _EagerProblem as problem:
@@ -95,6 +95,26 @@ def self_test(
                 raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
             outcomes.append(Outcome(sizes, "unchecked", f"eager mode fails on this sample: {words}"))
     return outcomes
+
+
+def _sizes_of(traced: TracedGraph) -> dict[str, int]:
+    """The sizes of the example a trace was made with."""
+    return {
+        dim.name: leaf.value.shape[axis]
+        for leaf in traced.call.tensors()
+        for axis, dim in traced.spec.get(leaf.path, {}).items()
+    }
+
+
+def _known_cause(module: nn.Module) -> str:
+    """What is known to make eager mode take another path than any trace, if the module has it."""
+    nested = [m for m in module.modules() if isinstance(m, nn.TransformerEncoder) and m.enable_nested_tensor]
+    if not nested:
+        return ""
+    return (
+        "it holds an nn.TransformerEncoder, which in eager mode takes a shortcut for padding masks that zeroes "
+        "padded places: build it with enable_nested_tensor=False. Otherwise "
+    )
 
 
 class _EagerProblem(Exception):
@@ -135,7 +155,11 @@ def _trial(
             difference = compare(reference, seen, depth, exact=exact(call))
         if difference is not None:
             raise errors.NotEqualToEager(
-                owner=traced.owner, sizes=where, path=difference.path, difference=difference.what
+                owner=traced.owner,
+                sizes=where,
+                path=difference.path,
+                difference=difference.what,
+                hint=_known_cause(module),
             )
         _compare_state("buffers", buffers, after, depth, traced.owner, where)
         _compare_state("arguments", _tensors(eagers), _tensors(ours), depth, traced.owner, where)
