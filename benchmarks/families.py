@@ -33,14 +33,18 @@ class Family:
     name: str
     make: Callable[[], Built]
     options: dict[str, Any]
+    compiler_decides: bool = False
+    """Whether the compiler, not the trace, is why a dim is traced as it is."""
 
 
 FAMILIES: list[Family] = []
 
 
-def family(name: str, **options: Any) -> Callable[[Callable[[], Built]], Callable[[], Built]]:
+def family(
+    name: str, compiler_decides: bool = False, **options: Any
+) -> Callable[[Callable[[], Built]], Callable[[], Built]]:
     def register(make: Callable[[], Built]) -> Callable[[], Built]:
-        FAMILIES.append(Family(name, make, options))
+        FAMILIES.append(Family(name, make, options, compiler_decides))
         return make
 
     return register
@@ -240,7 +244,7 @@ def cnn() -> Built:
     return Cnn().eval(), {"image": torch.randn(3, 3, 16, 16)}, {"image": {0: BATCH}}
 
 
-@family("CNN, batch and image size")
+@family("CNN, batch and image size", compiler_decides=True)
 def cnn_sizes() -> Built:
     dims = {"image": {0: BATCH, 2: Dim("height", 4, 20), 3: Dim("width", 4, 20)}}
     return Cnn().eval(), {"image": torch.randn(3, 3, 16, 12)}, dims
