@@ -53,6 +53,6 @@ def check_alone(entry: Entry) -> Any:
     from sizewise.dispatch import _EntryWriter
 
     source, scope = _EntryWriter(entry).write()
-    scope["program"] = lambda *_: None
+    scope["sw_program"] = lambda *_: None
     exec(source, scope)
     return scope["entry"]

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
+from torch.utils._device import DeviceContext
 
 NAMES = (
     "autocast",
@@ -45,8 +47,19 @@ def _device_key() -> Any:
 
 
 def is_transformed() -> bool:
-    """Whether a call is being traced or transformed: by functorch, a dispatch mode, Dynamo or export."""
-    return bool(torch._C._len_torch_dispatch_stack()) or torch._C._functorch.maybe_current_level() is not None
+    """Whether a call is traced or transformed: by functorch, forward-mode gradients, or a mode of either kind."""
+    return (
+        bool(torch._C._len_torch_dispatch_stack())
+        or torch._C._functorch.maybe_current_level() is not None
+        or _forward_ad._current_level >= 0
+        or (bool(torch._C._len_torch_function_stack()) and not _only_default_device())
+    )
+
+
+def _only_default_device() -> bool:
+    """Whether the torch function modes in force are nothing but a default device, which is part of the state."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    return all(isinstance(mode, DeviceContext) for mode in modes)
 
 
 def differences(seen: tuple[Any, ...], wanted: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:

@@ -148,9 +148,10 @@ class Signature:
         shells: list[Shell] = []
         for name, value in bound.arguments.items():
             if name == self.var_keyword:
-                for key in sorted(value):
-                    _flatten(key, f"{name}[{key!r}]", value[key], leaves, shells)
-                shells.append(Shell(f"**{name}", name, dict, tuple(sorted(value))))
+                # In the caller's order, which the forward sees as well.
+                for key in value:
+                    _flatten(self._keyword_path(key), f"{name}[{key!r}]", value[key], leaves, shells)
+                shells.append(Shell(f"**{name}", name, dict, tuple(value)))
             elif name == self.var_positional:
                 for index, item in enumerate(value):
                     _flatten(f"{name}[{index}]", f"{name}[{index}]", item, leaves, shells)
@@ -168,6 +169,10 @@ class Signature:
         for name, parameter in self.signature.parameters.items():
             before_varargs = has_varargs and parameter.kind is kinds.POSITIONAL_OR_KEYWORD
             if name not in bound.arguments:
+                if isinstance(parameter.default, torch.Tensor) and parameter.kind is not kinds.POSITIONAL_ONLY:
+                    # A tensor is an input, also where it is a default.
+                    keywords.append(Passed(name, name, parameter.default))
+                    continue
                 # Only defaults can be missing; before *args they hold a position.
                 if before_varargs:
                     positional.append(Passed(None, name, parameter.default))
@@ -176,12 +181,16 @@ class Signature:
             if parameter.kind is kinds.VAR_POSITIONAL:
                 positional.extend(Passed(None, f"{name}[{i}]", item) for i, item in enumerate(value))
             elif parameter.kind is kinds.VAR_KEYWORD:
-                keywords.extend(Passed(key, key, item) for key, item in value.items())
+                keywords.extend(Passed(key, self._keyword_path(key), item) for key, item in value.items())
             elif parameter.kind is kinds.POSITIONAL_ONLY or before_varargs:
                 positional.append(Passed(None, name, value))
-            elif value is not parameter.default:
+            elif value is not parameter.default or isinstance(value, torch.Tensor):
                 keywords.append(Passed(name, name, value))
         return (*positional, *keywords)
+
+    def _keyword_path(self, key: str) -> str:
+        """The path of a keyword that ``**kwargs`` takes; a positional-only argument may have the same name."""
+        return f"{self.var_keyword}[{key!r}]" if key in self.signature.parameters else key
 
     def declaration(self) -> tuple[str, dict[str, Any]]:
         """The signature as source text for a generated function, and the defaults it names.
@@ -211,8 +220,14 @@ class Signature:
         return ", ".join(parts), defaults
 
 
+def _is_constant_class(value: Any) -> bool:
+    """torch's own value classes (dtype, device, layout, Size), which cannot be told by ``type() in``."""
+    return isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
+
+
 def _flatten(path: str, expr: str, value: Any, leaves: list[Leaf], shells: list[Shell]) -> None:
-    if isinstance(value, (torch.Tensor, *CONSTANT_TYPES)):
+    # Of a subclass of int or str, neither type nor repr says what it computes with.
+    if isinstance(value, (torch.Tensor, enum.Enum)) or type(value) in CONSTANT_TYPES or _is_constant_class(value):
         leaves.append(Leaf(path, expr, value))
     elif type(value) in (tuple, list):
         shells.append(Shell(path, expr, type(value), len(value)))

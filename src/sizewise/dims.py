@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,8 @@ class Dim:
         for bound in (self.min, self.max):
             if type(bound) is not int:
                 self._refuse(f"{bound!r} is not an int")
-        if not isinstance(self.name, str) or not self.name.isidentifier():
-            self._refuse("the name has to be an identifier")
+        if not isinstance(self.name, str) or not self.name.isidentifier() or keyword.iskeyword(self.name):
+            self._refuse("the name has to be an identifier and no keyword")
         if self.min < 1:
             self._refuse("size 0 and negative sizes are not served")
         if self.min > self.max:

@@ -20,9 +20,15 @@ from .dims import Dim
 from .errors import SizewiseError
 from .errors import call as errors
 from .guards import Snapshot
-from .program import Program, size_variable
+from .program import Program
+from .program import size_variable as program_size
 from .trace.graph import GraphInput
 from .weights import WeightBinding
+
+
+def size_variable(dim: str) -> str:
+    """The local that holds a dim's size in an entry; no argument has such a name."""
+    return f"sw_{program_size(dim)}"
 
 
 class _Miss:
@@ -67,18 +73,23 @@ class _EntryWriter:
         self.traced = entry.program.traced
         self.inputs: dict[str, GraphInput] = {i.path: i for i in self.traced.inputs if i.kind == "dynamic"}
         self.scope: dict[str, Any] = {
-            "MISS": MISS,
-            "Tensor": torch.Tensor,
-            "Parameter": torch.nn.Parameter,
-            "strided": torch.strided,
-            "read_ambient": ambient.read,
-            "AMBIENT": entry.state,
-            "DEVICE": entry.device_type,
-            "is_transformed": ambient.is_transformed,
-            "fetch": entry.weights.fetch,
-            "check_module": entry.snapshot.check,
-            "is_grad_enabled": torch.is_grad_enabled,
-            "set_grad_enabled": torch._C._set_grad_enabled,
+            "sw_MISS": MISS,
+            "sw_Tensor": torch.Tensor,
+            "sw_Parameter": torch.nn.Parameter,
+            "sw_strided": torch.strided,
+            "sw_read_ambient": ambient.read,
+            "sw_AMBIENT": entry.state,
+            "sw_DEVICE": entry.device_type,
+            "sw_is_transformed": ambient.is_transformed,
+            "sw_fetch": entry.weights.fetch,
+            "sw_check_module": entry.snapshot.check,
+            "sw_is_grad_enabled": torch.is_grad_enabled,
+            "sw_set_grad_enabled": torch._C._set_grad_enabled,
+            # Builtins that an argument may be named after.
+            "sw_type": type,
+            "sw_len": len,
+            "sw_tuple": tuple,
+            "sw_repr": repr,
         }
         self.lines: list[str] = []
         self.first_axis: dict[str, str] = {}
@@ -96,30 +107,30 @@ class _EntryWriter:
                 self.constant(leaf)
         self.relations()
         self.sharing()
-        self.miss_if("is_transformed() or read_ambient(DEVICE) != AMBIENT")
+        self.miss_if("sw_is_transformed() or sw_read_ambient(sw_DEVICE) != sw_AMBIENT")
         self.run()
         body = "".join(f"    {line}\n" for line in self.lines)
         return f"def entry({declaration}):\n{body}", self.scope
 
     def miss_if(self, condition: str) -> None:
-        self.lines += [f"if {condition}:", "    return MISS"]
+        self.lines += [f"if {condition}:", "    return sw_MISS"]
 
     def bind(self, prefix: str, value: Any) -> str:
-        name = f"{prefix}_{len(self.scope)}"
+        name = f"sw_{prefix}_{len(self.scope)}"
         self.scope[name] = value
         return name
 
     def shell(self, shell: Shell) -> None:
         if shell.path.startswith("**"):
-            self.miss_if(f"{shell.expr}.keys() != {set(shell.keys)!r}" if shell.keys else shell.expr)
+            self.miss_if(f"sw_tuple({shell.expr}) != {shell.keys!r}" if shell.keys else shell.expr)
         elif shell.path.startswith("*"):
-            self.miss_if(f"len({shell.expr}) != {shell.keys}")
+            self.miss_if(f"sw_len({shell.expr}) != {shell.keys}")
         else:
             kind = self.bind("kind", shell.kind)
-            keys = f"len({shell.expr}) != {shell.keys}"
+            keys = f"sw_len({shell.expr}) != {shell.keys}"
             if not isinstance(shell.keys, int):
-                keys = f"tuple({shell.expr}) != {shell.keys!r}"
-            self.miss_if(f"type({shell.expr}) is not {kind} or {keys}")
+                keys = f"sw_tuple({shell.expr}) != {shell.keys!r}"
+            self.miss_if(f"sw_type({shell.expr}) is not {kind} or {keys}")
 
     def constant(self, leaf: Leaf) -> None:
         value = leaf.value
@@ -129,19 +140,19 @@ class _EntryWriter:
             return
         # Through repr, so that nan equals nan and 0.0 differs from -0.0.
         kind = self.bind("kind", type(value))
-        self.miss_if(f"type({leaf.expr}) is not {kind} or repr({leaf.expr}) != {repr(value)!r}")
+        self.miss_if(f"sw_type({leaf.expr}) is not {kind} or sw_repr({leaf.expr}) != {repr(value)!r}")
 
     def tensor(self, leaf: Leaf) -> None:
         wanted = leaf.value
-        name = self.variables[leaf.path] = f"tensor_{len(self.variables)}"
+        name = self.variables[leaf.path] = f"sw_tensor_{len(self.variables)}"
         self.lines.append(f"{name} = {leaf.expr}")
         dtype = self.bind("dtype", wanted.dtype)
         device = (
             "not {0}.is_cpu" if wanted.device.type == "cpu" else f"{{0}}.device != {self.bind('device', wanted.device)}"
         )
         self.miss_if(
-            f"(type({name}) is not Tensor and type({name}) is not Parameter) or {name}.dtype is not {dtype} "
-            f"or {device.format(name)} or {name}.layout is not strided or {name}.requires_grad "
+            f"(sw_type({name}) is not sw_Tensor and sw_type({name}) is not sw_Parameter) or {name}.dtype is not {dtype} "
+            f"or {device.format(name)} or {name}.layout is not sw_strided or {name}.is_nested or {name}.requires_grad "
             f"or {name}.is_neg() or {name}.is_conj()"
         )
         self.shape(leaf, name)
@@ -175,9 +186,9 @@ class _EntryWriter:
         unpacked = []
         for axis, text in enumerate(expected):
             is_definition = any(text == size_variable(dim.name) for dim in defined) and text not in unpacked
-            unpacked.append(text if is_definition else f"axis_{axis}")
+            unpacked.append(text if is_definition else f"sw_axis_{axis}")
             if not is_definition:
-                fixed.append(f"axis_{axis} != {text}")
+                fixed.append(f"sw_axis_{axis} != {text}")
         self.lines.append(f"{', '.join(unpacked)}{',' if rank == 1 else ''} = {name}.shape")
         fixed += [f"not {dim.min} <= {size_variable(dim.name)} <= {dim.max}" for dim in defined]
         self.miss_if(" or ".join(fixed))
@@ -202,29 +213,29 @@ class _EntryWriter:
         names = [self.variables[path] for path in self.variables]
         storages = ", ".join(f"{name}.untyped_storage().data_ptr()" for name in names)
         if len(names) > 1:
-            self.miss_if(f"len({{{storages}}}) != {len(names)}")
+            self.miss_if(f"sw_len({{{storages}}}) != {len(names)}")
 
     def run(self) -> None:
         sizes = [size_variable(name) for name in self.program.size_names]
         arguments = [self.variables[path] for path in self.program.arguments]
-        call = f"({', '.join(['fetch()', *sizes, *arguments])})"
+        call = f"({', '.join(['sw_fetch()', *sizes, *arguments])})"
         variants = self.program.variants
         if len(variants) == 1:
-            self.scope["program"] = variants[0].call
-            target = "program"
+            self.scope["sw_program"] = variants[0].call
+            target = "sw_program"
         else:
             first = sizes[0]
-            self.scope["variants"] = {size: v.call for size, v in self._table().items()}
-            target = f"variants[{first}]"
+            self.scope["sw_variants"] = {size: v.call for size, v in self._table().items()}
+            target = f"sw_variants[{first}]"
         self.lines += [
-            "check_module()",
-            "if not is_grad_enabled():",
+            "sw_check_module()",
+            "if not sw_is_grad_enabled():",
             f"    return {target}{call}",
-            "set_grad_enabled(False)",
+            "sw_set_grad_enabled(False)",
             "try:",
             f"    return {target}{call}",
             "finally:",
-            "    set_grad_enabled(True)",
+            "    sw_set_grad_enabled(True)",
         ]
 
     def _table(self) -> dict[int, Any]:

@@ -156,6 +156,9 @@ class CompiledModule(nn.Module):
 
     def _run_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._sw_counters.add("calls_eager")
+        if ambient.is_transformed():
+            # A transform may be after gradients; it gets the original as it is.
+            return self._sw_original()(*args, **kwargs)
         with torch.no_grad():
             return self._sw_original()(*args, **kwargs)
 

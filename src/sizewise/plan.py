@@ -79,6 +79,11 @@ def _spec(signature: Signature, calls: list[Call], declared: Mapping[str, Any] |
 
 def _refuse_grad(call: Call) -> None:
     for leaf in call.tensors():
+        if type(leaf.value) not in (torch.Tensor, torch.nn.Parameter) or leaf.value.layout != torch.strided:
+            seen = f"a {type(leaf.value).__name__} with layout {leaf.value.layout}"
+            raise call_errors.NotPlainTensor(argument=leaf.path, seen=seen)
+        if leaf.value.is_nested or leaf.value.is_quantized:
+            raise call_errors.NotPlainTensor(argument=leaf.path, seen="a nested or quantized tensor")
         if leaf.value.requires_grad:
             raise call_errors.RequiresGrad(argument=leaf.path)
 

@@ -9,6 +9,7 @@ by content.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from typing import Any
 
 import sympy
@@ -29,6 +30,7 @@ class _Writer:
         self.symbols = symbols
         self.renamed: dict[sympy.Symbol, sympy.Symbol] = {}
         self.numbers: dict[fx.Node, int] = {}
+        self.storages: dict[int, int] = {}
 
     def lines(self) -> list[str]:
         text = []
@@ -42,17 +44,30 @@ class _Writer:
 
     def node(self, node: fx.Node) -> str:
         if node.op == "placeholder":
-            return f"input {self.value(node.meta.get('example_value'))}"
+            value = node.meta.get("example_value")
+            return f"input {self.value(value)} {self.memory(value)}"
         if node.op == "get_attr":
             return f"constant {self.attribute(str(node.target))}"
         arguments = ", ".join(self.argument(a) for a in node.args)
         keywords = ", ".join(f"{k}={self.argument(v)}" for k, v in sorted(node.kwargs.items()))
         return f"{node.op} {self.target(node.target)}({arguments}; {keywords})"
 
+    def memory(self, value: Any) -> str:
+        """Which input before this one shares its memory, if one does: the order of writes then matters."""
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return ""
+        storage = value.untyped_storage()._cdata
+        return (
+            f"memory {self.storages.setdefault(storage, len(self.storages))} from {self.size(value.storage_offset())}"
+        )
+
     def target(self, target: Any) -> str:
         if isinstance(target, (str, torch._ops.OpOverload)):
             return str(target)
-        module = getattr(target, "__module__", "")
+        module = getattr(target, "__module__", "") or ""
+        if not module.startswith(("torch", "_operator", "builtins", "math")) and inspect.isfunction(target):
+            # A name does not say which of two closures it is.
+            return f"{module}.{target.__qualname__} {id(target)}"
         return f"{module}.{getattr(target, '__qualname__', None) or getattr(target, '__name__', None) or target}"
 
     def argument(self, value: Any) -> str:

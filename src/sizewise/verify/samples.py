@@ -47,7 +47,8 @@ def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch
 
 def _is_mask(tensor: torch.Tensor) -> bool:
     """Few values in rows: where they stand in a row means something (padding is at one end, say)."""
-    return tensor.ndim >= 2 and not tensor.is_floating_point() and tensor.numel() > 0 and tensor.unique().numel() <= 2
+    is_float = tensor.is_floating_point() or tensor.is_complex()
+    return tensor.ndim >= 2 and not is_float and tensor.numel() > 0 and tensor.unique().numel() <= 2
 
 
 def _extended(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
@@ -65,6 +66,9 @@ def _other_rows(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 def _redrawn(tensor: torch.Tensor, example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not example.numel():
         return tensor.clone()
+    if example.is_complex():
+        parts = [_redrawn(part(tensor), part(example), generator) for part in (torch.real, torch.imag)]
+        return torch.complex(*parts).to(tensor.dtype)
     if example.is_floating_point() and example.unique().numel() > 2 and bool(torch.isfinite(example).all()):
         wide = example.double()
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
