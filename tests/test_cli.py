@@ -209,7 +209,7 @@ def test_compile_prints_the_report() -> None:
     assert done.exit_code == 0
     assert "1 total, 1 distinct, 1 compiled" in done.stdout
     assert "1 to 16, unbacked" in done.stdout
-    assert "3 of 3 sizes equal" in done.stdout
+    assert "4 of 4 sizes equal" in done.stdout
     assert "traces 1, compilations 1" in done.stdout
     assert "printed by the factory" not in done.stdout
 

@@ -151,8 +151,9 @@ class _EntryWriter:
             "not {0}.is_cpu" if wanted.device.type == "cpu" else f"{{0}}.device != {self.bind('device', wanted.device)}"
         )
         self.miss_if(
-            f"(sw_type({name}) is not sw_Tensor and sw_type({name}) is not sw_Parameter) or {name}.dtype is not {dtype} "
-            f"or {device.format(name)} or {name}.layout is not sw_strided or {name}.is_nested or {name}.requires_grad "
+            f"(sw_type({name}) is not sw_Tensor and sw_type({name}) is not sw_Parameter) "
+            f"or {name}.dtype is not {dtype} or {device.format(name)} "
+            f"or {name}.layout is not sw_strided or {name}.is_nested or {name}.requires_grad "
             f"or {name}.is_neg() or {name}.is_conj()"
         )
         self.shape(leaf, name)

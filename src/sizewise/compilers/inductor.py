@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..trace.dynamo import TRACING
 from .base import Artifact
 
 DEFAULTS: dict[str, Any] = {
@@ -49,6 +50,7 @@ class InductorCompiler:
 
         context = torch._guards.TracingContext(fake_mode)
         with (
+            TRACING,
             torch._guards.tracing(context),
             inductor_config.patch({**_known(inductor_config), **options}),
             # A hit in AOTAutograd's cache would bypass `keep`.

@@ -13,6 +13,8 @@ from typing import Any
 from ..calls import CONSTANT_TYPES
 
 _MISSING = object()
+_SMALL = 32
+"""Entries up to which the keys of a dict are compared at every call."""
 
 
 class Group:
@@ -151,7 +153,7 @@ class HooksGroup(Group):
 
 
 class KeysGroup(Group):
-    """Keys of dicts and members of sets. Their number is compared at every call, they themselves when it differs.
+    """Keys of dicts and members of sets; of large ones (classes, registries) their number, and they when it differs.
 
     Values under the keys a trace read are kept as places of their own.
     """
@@ -159,7 +161,10 @@ class KeysGroup(Group):
     def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
         self._values = [value for value, _ in places]
         self._entries = [list(value) for value in self._values]
-        super().__init__([label for _, label in places], [], lambda: list(map(len, self._values)))
+        small = [value for value in self._values if len(value) <= _SMALL]
+        large = [value for value in self._values if len(value) > _SMALL]
+        labels = [label for _, label in places]
+        super().__init__(labels, [], lambda: [list(map(list, small)), list(map(len, large))])
 
     def intact(self) -> bool:
         return self.read() == self.known

@@ -55,6 +55,8 @@ class Snapshot:
         for guard in traced.guards:
             self._add(guard, traced)
         self._keep_methods(module)
+        for name in ("_global_forward_hooks", "_global_forward_pre_hooks"):
+            self._places.hooks(getattr(nn.modules.module, name), "every module")
         self._groups = self._places.groups()
         # Bound once: this is asked at every call.
         self._questions = [group.intact for group in self._groups]
@@ -106,6 +108,8 @@ class Snapshot:
         if treatment in ("snapshot", "entry", "implied"):
             try:
                 self._keep(guard, guard.path, with_value=treatment == "snapshot")
+                if guard.other is not None:
+                    self._keep(guard, guard.other, with_value=True)
             except (AttributeError, KeyError, IndexError, TypeError) as problem:
                 why = f"its value cannot be read again ({type(problem).__name__}: {problem})"
                 raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why) from problem
@@ -145,7 +149,10 @@ class Snapshot:
         kind, key = path.steps[-1]
         parent = self._reader.fetch(path.parent())
         if kind == "attr" and isinstance(parent, nn.Module) and (key in _REGISTRIES or "_hooks" in key):
-            return  # the entries are kept, or counted; the dict itself is what the module is
+            # The dict itself is what the module is; its entries are kept, or counted where there are none.
+            if key in _HOOKS_THAT_RUN and getattr(parent, key):
+                self._places.entries(getattr(parent, key), f"the hooks of {_label(path.parent()) or 'the module'}")
+            return
         if kind in ("dict", "type", "call"):
             return  # follows from the parent, which is kept
         if kind in ("key", "key_item"):
@@ -209,6 +216,12 @@ class _Places:
     def length(self, value: Any, label: str) -> None:
         if not isinstance(value, (tuple, str)):
             self._lengths.setdefault(id(value), (value, label))
+
+    def entries(self, value: Any, label: str) -> None:
+        """All entries of a dict: their number, their keys and their values."""
+        self.length(value, label)
+        for key in value:
+            self.value(value, "item", key, label)
 
     def hooks(self, value: Any, label: str) -> None:
         self._hooks.setdefault(id(value), (value, label))

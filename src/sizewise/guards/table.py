@@ -47,7 +47,7 @@ TREATMENT: dict[str, tuple[str, str]] = {
     "MODULE_MATCH": ("snapshot", "the same object has to be there"),
     "NN_MODULE": ("snapshot", "the same object has to be there"),
     "TYPE_MATCH": ("snapshot", "the same object has to be there"),
-    "DUPLICATE_INPUT": ("implied", "both places are compared on their own"),
+    "DUPLICATE_INPUT": ("snapshot", "the same object has to be in both places"),
     "MAPPING_KEYS_CHECK": ("snapshot", "the keys are compared"),
     # attributes and containers
     "HASATTR": ("snapshot", "the owner's attributes are counted"),

@@ -11,13 +11,12 @@ afresh for every trace, so that nothing stays on the user's ``forward`` and no e
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
 import logging
 import os
 import re
-import warnings
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +36,9 @@ ARGUMENT = "__sizewise_argument_"
 _MARKER_BASE = 2**40
 _counter = itertools.count()
 
-_SIDE_EFFECTS = "certain side effects happened"
+TRACING = threading.RLock()
+"""Held while a trace or a compile changes torch's process-wide configuration."""
+
 _DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
 
 HARMLESS_EFFECTS = (
@@ -63,6 +64,8 @@ class GuardRecord:
     path: SourcePath | None
     source: str
     attribute: str = ""
+    other: SourcePath | None = None
+    """The second place of a guard on two of them."""
 
     @property
     def in_words(self) -> str:
@@ -124,10 +127,12 @@ def capture(
     _mark(call, spec, policy)
     seen: dict[str, Any] = {}
     guards: list[GuardRecord] = []
+    side_effects: list[str] = []
 
     def backend(graph: fx.GraphModule, _inputs: list[Any], **_: Any) -> Any:
         context = torch._guards.TracingContext.get()
         markers = [_stand_in(index, node) for index, node in enumerate(_outputs(graph))]
+        side_effects.extend(_side_effects())
         seen.update(graph=graph, context=context, fake_mode=context.fake_mode, markers=markers)
 
         def stand_in(*_args: Any) -> Any:
@@ -141,7 +146,7 @@ def capture(
         guards.extend(_record(entry) for entry in entries)
         return [False] * len(entries)
 
-    with _quiet_dynamo() as side_effects:
+    with _quiet_dynamo():
         options = {"guard_filter_fn": drop_guards}
         function = _entry(call, method)
         compiled = torch.compile(function, backend=backend, fullgraph=True, options=options)
@@ -249,18 +254,9 @@ def _bounds(dim: Dim) -> dict[str, int]:
 
 
 @contextmanager
-def _quiet_dynamo() -> Iterator[list[str]]:
-    """Dynamo set up for one trace; yields the list that side effects are reported into."""
-    found: list[str] = []
-
-    def note(message: Any, *_args: Any, **_kwargs: Any) -> None:
-        text = str(message)
-        if _SIDE_EFFECTS in text:
-            sources = ast.literal_eval(text.partition("double check:")[2].strip())
-            found.extend(source for source in sources if not source.endswith(HARMLESS_EFFECTS))
-
+def _quiet_dynamo() -> Iterator[None]:
+    """Dynamo set up for one trace."""
     settings = {
-        "side_effect_replay_policy": "warn",
         "automatic_dynamic_shapes": False,
         "assume_static_by_default": True,
         "specialize_int": True,
@@ -272,6 +268,8 @@ def _quiet_dynamo() -> Iterator[list[str]]:
     }
     known = {name: value for name, value in settings.items() if hasattr(torch._dynamo.config, name)}
     with (
+        # torch's configuration is the process's, so one thread traces at a time.
+        TRACING,
         torch._dynamo.config.patch(**known),
         # One symbol per declared axis, also where two examples happen to have equal sizes.
         torch.fx.experimental._config.patch(use_duck_shape=False),
@@ -279,12 +277,29 @@ def _quiet_dynamo() -> Iterator[list[str]]:
         torch.inference_mode(False),
         torch.no_grad(),
         _no_log_of_errors(),
-        warnings.catch_warnings(),
     ):
-        warnings.simplefilter("ignore")
-        warnings.showwarning = note
-        warnings.filterwarnings("always", message=f".*{_SIDE_EFFECTS}")
-        yield found
+        yield
+
+
+def _side_effects() -> list[str]:
+    """What the code around the graph would do to Python objects, by Dynamo's names; called by a backend.
+
+    Dynamo's output graph is found on the stack: the backend is called from one of its methods. Its own
+    warning about side effects goes through ``warnings``, which other threads may be changing.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner: Any = frame.f_locals.get("self")
+        if type(owner).__name__ == "OutputGraph" and hasattr(owner, "get_replayed_side_effect_source_refs"):
+            sources = owner.get_replayed_side_effect_source_refs()
+            return [source for source in sources if not source.endswith(HARMLESS_EFFECTS)]
+        frame = frame.f_back
+    raise errors.NotTraceable(
+        owner="the module",
+        reason=f"torch {torch.__version__} does not say which side effects a trace has",
+        where="",
+        hint="use torch 2.11 to 2.14.",
+    )
 
 
 @contextmanager
@@ -311,7 +326,9 @@ def _record(entry: Any) -> GuardRecord:
     source = entry.orig_guard.originating_source
     keywords = getattr(entry.orig_guard.create_fn, "keywords", {})
     attribute = str(keywords.get("attr", ""))
-    return GuardRecord(entry.guard_type, entry.name, path_of(source), type(source).__name__, attribute)
+    second = keywords.get("source_b")
+    other = path_of(second) if second is not None else None
+    return GuardRecord(entry.guard_type, entry.name, path_of(source), type(source).__name__, attribute, other)
 
 
 def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:

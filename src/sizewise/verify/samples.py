@@ -9,6 +9,7 @@ import torch
 
 from ..calls import Call
 from ..dims import Dim, DimSpec
+from ..trace.graph import TracedGraph
 from ..trace.policy import at_size
 
 MANY_DIMS = 2
@@ -26,6 +27,50 @@ def probe_sizes(dims: Mapping[str, Dim]) -> Iterator[dict[str, int]]:
     yield {name: sizes[-1] for name, sizes in choices.items()}
     for name, sizes in choices.items():
         yield from ({**middle, name: size} for size in sizes)
+
+
+SEARCHED = 4096
+"""Points that are searched for critical sizes."""
+
+
+def critical_sizes(traced: TracedGraph) -> list[dict[str, int]]:
+    """Sizes at which a size computed in the graph becomes 0 or 1, one for each such size.
+
+    A trace with unbacked symbols takes such a size for neither, whatever it is: where it is, broadcasting
+    and squeezing may go another way than in eager mode.
+    """
+    found: dict[tuple[int, ...], dict[str, int]] = {}
+    functions = {}
+    for node in traced.graph.graph.nodes:
+        value = node.meta.get("example_value")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                function = traced.symbols.function(size)
+                if function.source not in function.dims:
+                    functions[function.source] = function
+    for function in functions.values():
+        dims = [traced.dims[name] for name in function.dims]
+        wanted = {0, 1}
+        for point in itertools.islice(itertools.product(*(range(d.min, d.max + 1) for d in dims)), SEARCHED):
+            sizes = dict(zip(function.dims, point, strict=True))
+            value = function(sizes)
+            if value in wanted:
+                wanted.discard(value)
+                whole = {name: sizes.get(name, min(2, dim.max)) for name, dim in traced.dims.items()}
+                whole = {name: max(size, traced.dims[name].min) for name, size in whole.items()}
+                found.setdefault(tuple(whole.values()), whole)
+    return list(found.values())
+
+
+def resized(call: Call, spec: DimSpec, sizes: Mapping[str, int]) -> Call:
+    """The call's own values, cut or repeated to ``sizes``."""
+    values = {}
+    for leaf in call.tensors():
+        tensor = leaf.value
+        for axis, dim in spec.get(leaf.path, {}).items():
+            tensor = _extended(tensor, axis, sizes[dim.name])
+        values[leaf.path] = tensor.clone()
+    return call.with_values(values)
 
 
 def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch.Generator) -> Call:

@@ -12,16 +12,17 @@ from torch import nn
 
 from ..calls import Call
 from ..errors import build as errors
+from ..errors import trace as trace_errors
 from ..trace.graph import TracedGraph
 from .exact import ExactReference
-from .samples import probe_sizes, sample, sizes_in_words
+from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
 from .state import ModuleState
 from .tolerance import compare, sum_depth, tensors_of
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One size that was tried: ``equal``, or ``unchecked`` with the reason."""
+    """One size that was tried, and what came of it (``equal``: anything else is an error)."""
 
     sizes: Mapping[str, int]
     verdict: str
@@ -56,6 +57,7 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
     state = ModuleState(module)
     call = traced.call.with_values({leaf.path: _copy(leaf.value) for leaf in traced.call.tensors()})
     versions = {leaf.path: leaf.value._version for leaf in call.tensors()}
+    generator = torch.get_rng_state()
     try:
         result = run_eager(call)
     except Exception as problem:
@@ -63,6 +65,9 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
         raise errors.EagerFails(owner=traced.owner, sizes=sizes, cause=_in_words(problem)) from problem
     finally:
         state.restore()
+    if not torch.equal(generator, torch.get_rng_state()):
+        operator = "(which one is not known; the generator's state changed)"
+        raise trace_errors.RandomOperator(owner=traced.owner, operator=operator, where="")
     written = frozenset(leaf.path for leaf in call.tensors() if leaf.value._version != versions[leaf.path])
     storages = {tensor.untyped_storage()._cdata for _, tensor in tensors_of(result)}
     aliased = frozenset(leaf.path for leaf in call.tensors() if leaf.value.untyped_storage()._cdata in storages)
@@ -81,20 +86,33 @@ def self_test(
     depth = sum_depth(module)
     exact = ExactReference(module)
     outcomes = []
-    largest = {name: dim.max for name, dim in traced.dims.items()}
-    probes = [sizes for sizes in probe_sizes(traced.dims) if in_range(traced, sizes)]
+    probes = [sizes for sizes in [*probe_sizes(traced.dims), *critical_sizes(traced)] if in_range(traced, sizes)]
     trials = [(sizes, sample(traced.call, traced.spec, sizes, generator)) for sizes in probes]
     # The example itself first, as it is: its values may take a path that redrawn ones do not.
     for sizes, call in [(_sizes_of(traced), traced.call), *trials]:
-        try:
-            outcomes.append(_trial(module, traced, call, sizes, run_eager, run_program, depth, exact))
-        except _EagerProblem as problem:
-            cause = problem.__cause__
+        cause: BaseException | None = None
+        # Redrawn values may be illegal at a size (a length, an index): the example's own and small ones are next.
+        for attempt in (call, *_tamer(traced, sizes)):
+            try:
+                outcomes.append(_trial(module, traced, attempt, sizes, run_eager, run_program, depth, exact))
+                break
+            except _EagerProblem as problem:
+                cause = problem.__cause__
+        else:
             words = _in_words(cause)
-            if dict(sizes) == largest:
-                raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
-            outcomes.append(Outcome(sizes, "unchecked", f"eager mode fails on this sample: {words}"))
+            raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
     return outcomes
+
+
+def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> list[Call]:
+    """The example cut or repeated to ``sizes``, and the same with every integer at the example's smallest."""
+    example = resized(traced.call, traced.spec, sizes)
+    smallest = {
+        leaf.path: torch.full_like(leaf.value, int(leaf.value.min()))
+        for leaf in example.tensors()
+        if not (leaf.value.is_floating_point() or leaf.value.is_complex()) and leaf.value.numel()
+    }
+    return [example, example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})]
 
 
 def _sizes_of(traced: TracedGraph) -> dict[str, int]:
