@@ -156,7 +156,7 @@ class Builder:
             source,
             [],
             observed.written,
-            observed.aliased,
+            observed.aliased | observed.by_stride,
         )
         program.variants = [self._variant(program, interval, scope) for interval in ranges]
         return program, scope

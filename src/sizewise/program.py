@@ -51,7 +51,7 @@ class Program:
     written: frozenset[str] = frozenset()
     """Paths of arguments that a call writes to."""
     aliased: frozenset[str] = frozenset()
-    """Paths of arguments that an output is, or is a view of."""
+    """Paths of arguments that an output is or is a view of, or that are read by their strides: no copy will do."""
 
     @property
     def pieces(self) -> list[Piece]:

@@ -67,5 +67,5 @@ class NotPlainTensor(CallError, TypeError):
 
 class WrittenInputLayout(CallError, ValueError):
     code = "SW411"
-    message = "{argument} is written or returned by the module and {problem}."
+    message = "{argument} is written, returned or read by its strides, and {problem}."
     remedy = "pass a contiguous tensor of its own."

@@ -16,7 +16,7 @@ from ..errors import trace as trace_errors
 from ..trace.graph import TracedGraph
 from .exact import ExactReference
 from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
-from .state import ModuleState
+from .state import ModuleState, same_bits
 from .tolerance import compare, sum_depth, tensors_of
 
 
@@ -43,6 +43,9 @@ class Observation:
 
     written: frozenset[str]
     aliased: frozenset[str]
+    """Arguments that an output is, or shares memory with."""
+    by_stride: frozenset[str]
+    """All arguments, where a result depends on how they lie in memory and not only on their values."""
 
 
 Runner = Callable[[Call], Any]
@@ -68,10 +71,49 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
     if not torch.equal(generator, torch.get_rng_state()):
         operator = "(which one is not known; the generator's state changed)"
         raise trace_errors.RandomOperator(owner=traced.owner, operator=operator, where="")
-    written = frozenset(leaf.path for leaf in call.tensors() if leaf.value._version != versions[leaf.path])
+    before = {leaf.path: leaf.value for leaf in traced.call.tensors()}
+    written = frozenset(
+        leaf.path
+        for leaf in call.tensors()
+        # A write through `.data` shows in the values only.
+        if leaf.value._version != versions[leaf.path] or not same_bits(leaf.value, before[leaf.path])
+    )
     storages = {tensor.untyped_storage()._cdata for _, tensor in tensors_of(result)}
     aliased = frozenset(leaf.path for leaf in call.tensors() if leaf.value.untyped_storage()._cdata in storages)
-    return Observation(written, aliased)
+    by_stride = frozenset[str]()
+    if _depends_on_layout(run_eager, traced, module):
+        by_stride = frozenset(leaf.path for leaf in call.tensors())
+    return Observation(written, aliased, by_stride)
+
+
+def _depends_on_layout(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> bool:
+    """Whether eager mode gives something else, or fails, for the same values at other strides.
+
+    Arguments that are not contiguous are copied before a program gets them, which such a module would notice.
+    """
+    depth, state = sum_depth(module), ModuleState(module)
+    outcomes = []
+    try:
+        for layout in (_copy, _every_second, _transposed):
+            call = traced.call.with_values({leaf.path: layout(leaf.value) for leaf in traced.call.tensors()})
+            outcomes.append((run_eager(call), _tensors(call)))
+            state.restore()
+    except Exception:
+        return True
+    finally:
+        state.restore()
+    plain, *others = outcomes
+    return any(compare(plain, other, depth) is not None for other in others)
+
+
+def _every_second(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, with a gap behind each."""
+    return torch.stack([tensor, tensor], -1)[..., 0] if tensor.ndim else tensor.clone()
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, the first axis lying innermost."""
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.ndim > 1 else tensor.clone()
 
 
 def self_test(

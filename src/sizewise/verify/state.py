@@ -25,9 +25,10 @@ class ModuleState:
         with torch.no_grad():
             for name, buffer in self._module.named_buffers():
                 kept = self._buffers.get(name)
-                if kept is not None and not _same_bits(buffer, kept):
+                if kept is not None and not same_bits(buffer, kept):
                     buffer.copy_(kept)
 
 
-def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN equals NaN."""
     return first.shape == second.shape and bool(((first == second) | ((first != first) & (second != second))).all())
