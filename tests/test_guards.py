@@ -153,6 +153,38 @@ def test_on_stale_eager_and_refresh_give_eagers_answer(name: str, monkeypatch: p
         torch.testing.assert_close(fast(x), fast.__wrapped__(x))
 
 
+class Base(nn.Module):
+    factor = 2.0
+
+    @classmethod
+    def doubled(cls, x: Tensor) -> Tensor:
+        return x * 2
+
+    def helped(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.helped(x) + self.doubled(x)
+
+
+DERIVED: dict[str, tuple[str, Any]] = {
+    "an attribute": ("factor", 9.0),
+    "a method": ("helped", lambda self, x: x * 9),
+    "a classmethod": ("doubled", classmethod(lambda cls, x: x * 9)),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_what_a_derived_class_gets_later_is_noticed(name: str) -> None:
+    derived = type("Derived", (Base,), {})
+    fast = ready(derived())
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(fast(x), fast.__wrapped__(x))
+    setattr(derived, *DERIVED[name])
+    with pytest.raises(state_errors.Stale):
+        fast(x)
+
+
 def test_a_change_that_is_taken_back_is_no_change() -> None:
     fast = ready()
     net = fast.__wrapped__

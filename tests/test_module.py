@@ -855,3 +855,41 @@ def test_an_argument_may_have_any_name(name: str) -> None:
     dims = {"x": {0: BATCH}, name: {0: BATCH}}
     fast = sizewise.compile(scope["M"]().eval(), dynamic_shapes=dims, backend="eager").warmup(X, X + 1)
     assert torch.equal(fast(X, X * 2), X - X * 2)
+
+
+class AddsBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(1)
+        return x * self.total.sum(0)
+
+
+def test_an_argument_that_is_a_written_buffer_is_refused() -> None:
+    module = AddsBuffer().eval()
+    fast = sizewise.compile(module, dynamic_shapes={"x": {0: BATCH}}, backend="eager").warmup(X)
+    reference = copy.deepcopy(module)
+    torch.testing.assert_close(fast(X), reference(X))
+    with pytest.raises(call_errors.WrittenInputLayout, match="shares memory"):
+        fast(module.total)
+
+
+class KeepsAPlainTensor(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.kept = torch.zeros(1), [torch.zeros(1)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        self.kept[0].add_(1)
+        return x * 2
+
+
+def test_warming_up_leaves_plain_tensors_as_they_were() -> None:
+    module = KeepsAPlainTensor().eval()
+    fast = ready(module)
+    assert (float(module.count), float(module.kept[0])) == (0.0, 0.0)
+    fast(X)
+    assert (float(module.count), float(module.kept[0])) == (1.0, 1.0)

@@ -120,7 +120,9 @@ class Builder:
         return entries, outcomes
 
     def _entry(self, program: Program) -> Entry:
-        weights = WeightBinding(self.target.module, program.weight_inputs, self.target.owner)
+        weights = WeightBinding(
+            self.target.module, program.weight_inputs, self.target.owner, writes=program.writes_module
+        )
         replaced = self.target.original if self.target.method == "forward" else None
         snapshot = Snapshot(program.traced, self.target.module, replaced)
         return Entry(program, self.target.signature, weights, snapshot, self.target.device_type, self.state)
@@ -157,6 +159,7 @@ class Builder:
             [],
             observed.written,
             observed.aliased | observed.by_stride,
+            observed.writes_module,
         )
         program.variants = [self._variant(program, interval, scope) for interval in ranges]
         return program, scope

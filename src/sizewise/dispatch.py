@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from .guards import Snapshot
 from .program import Program
 from .program import size_variable as program_size
 from .trace.graph import GraphInput
-from .weights import WeightBinding
+from .weights import WeightBinding, memory_of, overlap
 
 
 def size_variable(dim: str) -> str:
@@ -208,13 +208,14 @@ class _EntryWriter:
                 self.miss_if(f"not ({text})")
 
     def sharing(self) -> None:
-        """Arguments that are written may not share memory with others."""
-        if not self.program.written:
+        """What is written may share memory with nothing else: not with other arguments, not with the module."""
+        program = self.program
+        if not program.written and not program.writes_module:
             return
-        names = [self.variables[path] for path in self.variables]
-        storages = ", ".join(f"{name}.untyped_storage().data_ptr()" for name in names)
-        if len(names) > 1:
-            self.miss_if(f"sw_len({{{storages}}}) != {len(names)}")
+        # The arguments as they came: a contiguous copy shares nothing.
+        tensors = [leaf.expr for leaf in self.traced.call.tensors()]
+        self.scope["sw_shares"] = _sharing_check(bool(program.written), self.entry.weights)
+        self.miss_if(f"sw_shares(({', '.join(tensors)},))")
 
     def run(self) -> None:
         sizes = [size_variable(name) for name in self.program.size_names]
@@ -242,6 +243,18 @@ class _EntryWriter:
     def _table(self) -> dict[int, Any]:
         dim = self.traced.dims[self.program.size_names[0]]
         return {size: self.program.variant_for(size) for size in range(dim.min, dim.max + 1)}
+
+
+def _sharing_check(written: bool, weights: WeightBinding) -> Callable[[Sequence[torch.Tensor]], bool]:
+    """Whether arguments share memory with one another (if any is written) or with the module's tensors."""
+
+    def shares(tensors: Sequence[torch.Tensor]) -> bool:
+        memory = [memory_of(tensor) for tensor in tensors]
+        if written and any(overlap(a, b) for i, a in enumerate(memory) for b in memory[i + 1 :]):
+            return True
+        return any(overlap(a, b) for a in memory for b in weights.memory)
+
+    return shares
 
 
 def diagnose(entries: list[Entry], call: Call, device_type: str) -> SizewiseError:
@@ -323,6 +336,8 @@ def _tensor_difference(leaf: Leaf, wanted: torch.Tensor) -> SizewiseError | None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         cls = type(tensor)
         return errors.NotPlainTensor(argument=leaf.path, seen=f"a {cls.__module__}.{cls.__qualname__}")
+    if tensor.is_nested:
+        return errors.NotPlainTensor(argument=leaf.path, seen="a nested tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
         return errors.NotPlainTensor(argument=leaf.path, seen=f"a tensor with layout {tensor.layout}")
     if tensor.dtype != wanted.dtype:
@@ -387,9 +402,10 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
     for leaf in call.tensors():
         if leaf.path in program.written | program.aliased and not leaf.value.is_contiguous():
             return errors.WrittenInputLayout(argument=leaf.path, problem="is not contiguous")
-    if program.written:
-        names = ", ".join(sorted(program.written))
-        return errors.WrittenInputLayout(argument=names, problem="shares memory with another argument")
+    if program.written or program.writes_module:
+        names = ", ".join(sorted(program.written or {leaf.path for leaf in call.tensors()}))
+        problem = "shares memory with another argument or with a tensor of the module that is written"
+        return errors.WrittenInputLayout(argument=names, problem=problem)
     return errors.OtherAmbient(
         setting="the call", seen="traced or transformed by another subsystem", wanted="plain eager execution"
     )

@@ -52,6 +52,8 @@ class Program:
     """Paths of arguments that a call writes to."""
     aliased: frozenset[str] = frozenset()
     """Paths of arguments that an output is or is a view of, or that are read by their strides: no copy will do."""
+    writes_module: bool = False
+    """Whether a call writes to the module's own tensors."""
 
     @property
     def pieces(self) -> list[Piece]:

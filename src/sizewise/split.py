@@ -101,6 +101,8 @@ def _cuts(graph: fx.GraphModule, splitting_ops: Sequence[str | type], user_set: 
     for node in graph.graph.nodes:
         if node.op not in ("call_function", "call_method") or is_size(node):
             continue
+        if getattr(node.target, "__name__", "") == "getitem" and not is_tensor_like(node.args[0]):
+            continue  # an item of a tuple of results stays with what made the tuple
         name = operator_name(node)
         for wanted in splitting_ops:
             if wanted == name or (isinstance(wanted, type) and _inside(node, wanted)):

@@ -35,7 +35,8 @@ class WeightBinding:
         UnboundInput (SW218): a tensor that lives in no dict or list of the module.
     """
 
-    def __init__(self, module: nn.Module, inputs: Sequence[GraphInput], owner: str) -> None:
+    def __init__(self, module: nn.Module, inputs: Sequence[GraphInput], owner: str, writes: bool = False) -> None:
+        """``writes``: whether the program writes to them; which of them share memory then has to stay."""
         self.owner = owner
         self.paths = [item.path for item in inputs]
         places = [_place(module, item, owner) for item in inputs]
@@ -43,6 +44,9 @@ class WeightBinding:
         self._keys = [key for _, key in places]
         tensors: list[Any] = list(map(getitem, self._containers, self._keys))
         self._layouts = [_layout(tensor) for tensor in tensors]
+        self._writes = writes
+        self.memory = [memory_of(tensor) for tensor in tensors]
+        self._shared = _overlaps(self.memory) if writes else frozenset()
         # One tuple, so that a thread never sees tensors of one moment and a check of another.
         self._known = (tensors, _same_layouts(tensors, self._layouts))
 
@@ -86,7 +90,37 @@ class WeightBinding:
                     was += f", strides {layout[2]}, {layout[0].__name__}"
                     seen += f", strides {tuple(tensor.stride())}, {type(tensor).__name__}"
                 raise errors.Stale(owner=self.owner, what=f"{path} was {was} at warm-up and is {seen} now")
+        memory = [memory_of(tensor) for tensor in tensors]
+        if self._writes and _overlaps(memory) != self._shared:
+            raise errors.Stale(owner=self.owner, what="tensors that it writes share memory otherwise than at warm-up")
+        self.memory = memory
         self._known = (tensors, _same_layouts(tensors, self._layouts))
+
+
+Memory = tuple[int, int]
+"""First address and the address behind the last, of a whole storage."""
+
+
+def memory_of(tensor: torch.Tensor) -> Memory:
+    storage = tensor.untyped_storage()
+    start = storage.data_ptr()
+    return start, start + storage.nbytes()
+
+
+def overlap(first: Memory, second: Memory) -> bool:
+    return first[0] < second[1] and second[0] < first[1]
+
+
+def _overlaps(memory: list[Memory]) -> frozenset[tuple[int, int]]:
+    """The pairs that share memory."""
+    order = sorted(range(len(memory)), key=memory.__getitem__)
+    pairs = set()
+    for place, index in enumerate(order):
+        for other in order[place + 1 :]:
+            if memory[other][0] >= memory[index][1]:
+                break
+            pairs.add((min(index, other), max(index, other)))
+    return frozenset(pairs)
 
 
 def _same_layouts(tensors: list[Any], layouts: list[tuple[Any, ...]]) -> Check:

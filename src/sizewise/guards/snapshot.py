@@ -119,12 +119,16 @@ class Snapshot:
 
         Of torch's and transformers' classes only ``forward`` is kept; nobody replaces the rest, and there is much.
         """
-        for cls in {base for part in module.modules() for base in type(part).__mro__} - {object, nn.Module}:
-            package = cls.__module__.partition(".")[0]
-            for name, member in vars(cls).items():
-                own = package not in ("torch", "transformers") and isinstance(member, types.FunctionType)
-                if name == "forward" or (own and not name.startswith("__")):
-                    self._places.value(cls, "attr", name, f"{cls.__name__}.{name}")
+        methods = (types.FunctionType, classmethod, staticmethod)
+        for leaf in {type(part) for part in module.modules()}:
+            for cls in leaf.__mro__:
+                if cls in (object, nn.Module):
+                    continue
+                package = cls.__module__.partition(".")[0]
+                for name, member in vars(cls).items():
+                    own = package not in ("torch", "transformers") and isinstance(member, methods)
+                    if name == "forward" or (own and not name.startswith("__")):
+                        self._places.value(leaf, "attr", name, f"{leaf.__name__}.{name}")
 
     def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
         for length in range(1, len(path.steps) + (1 if with_value else 0)):
@@ -158,6 +162,10 @@ class Snapshot:
         if kind in ("key", "key_item"):
             self._places.keys(parent, _label(path.parent()))
             return
+        if len(path.steps) >= 4 and path.steps[-2][0] == "dict" and path.steps[-4] == ("attr", "__mro__"):
+            # Read from the n-th class of an object: no class before it may get the attribute.
+            first = self._reader.fetch(SourcePath(path.root_kind, path.root, path.steps[:-4]))
+            self._places.unshadowed(first.__mro__[: path.steps[-3][1]], key)
         self._places.value(parent, kind, key, _label(path))
 
 
@@ -208,10 +216,19 @@ class _Places:
                 self._items.setdefault((id(parent), key), (parent, key, label))
             return
         container = _attribute_container(parent, key)
+        if isinstance(container, types.MappingProxyType):
+            classes = list(_classes(parent))
+            self.unshadowed(classes[: next(i for i, cls in enumerate(classes) if cls.__dict__ == container)], key)
         if container is not None:
             self._items.setdefault((id(container), key), (container, key, label))
         else:
             self._attributes.setdefault((id(parent), key), (parent, key, label))
+
+    def unshadowed(self, classes: Iterable[type], name: str) -> None:
+        """A class attribute is what the first class has that has it: none of these may get one."""
+        for cls in classes:
+            entry = self._absent.setdefault(id(cls), (cls.__dict__, f"the class {cls.__name__}", set()))
+            entry[2].add(name)
 
     def length(self, value: Any, label: str) -> None:
         if not isinstance(value, (tuple, str)):
@@ -283,7 +300,9 @@ def _attribute_container(parent: Any, name: str) -> Any:
     for cls in _classes(parent):
         if name in cls.__dict__:
             value = cls.__dict__[name]
-            is_plain = not hasattr(type(value), "__get__") or callable(value)
+            # What is bound anew at every access is kept as the class holds it.
+            wrapped = isinstance(value, (classmethod, staticmethod))
+            is_plain = not hasattr(type(value), "__get__") or callable(value) or wrapped
             return cls.__dict__ if is_plain else None
     return None
 

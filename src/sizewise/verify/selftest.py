@@ -44,6 +44,8 @@ class Observation:
     written: frozenset[str]
     aliased: frozenset[str]
     """Arguments that an output is, or shares memory with."""
+    writes_module: bool
+    """Whether the call writes to the module's own tensors."""
     by_stride: frozenset[str]
     """All arguments, where a result depends on how they lie in memory and not only on their values."""
 
@@ -67,6 +69,7 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
         sizes = f"the example's shapes {call.shapes()}"
         raise errors.EagerFails(owner=traced.owner, sizes=sizes, cause=_in_words(problem)) from problem
     finally:
+        writes_module = state.changed()
         state.restore()
     if not torch.equal(generator, torch.get_rng_state()):
         operator = "(which one is not known; the generator's state changed)"
@@ -83,7 +86,7 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
     by_stride = frozenset[str]()
     if _depends_on_layout(run_eager, traced, module):
         by_stride = frozenset(leaf.path for leaf in call.tensors())
-    return Observation(written, aliased, by_stride)
+    return Observation(written, aliased, writes_module, by_stride)
 
 
 def _depends_on_layout(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> bool:
