@@ -22,7 +22,6 @@ from .errors import call as errors
 from .guards import Snapshot
 from .program import Program
 from .program import size_variable as program_size
-from .trace.graph import GraphInput
 from .weights import WeightBinding, memory_of, overlap
 
 
@@ -71,7 +70,6 @@ class _EntryWriter:
         self.entry = entry
         self.program = entry.program
         self.traced = entry.program.traced
-        self.inputs: dict[str, GraphInput] = {i.path: i for i in self.traced.inputs if i.kind == "dynamic"}
         self.scope: dict[str, Any] = {
             "sw_MISS": MISS,
             "sw_Tensor": torch.Tensor,

@@ -24,20 +24,11 @@ from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
 from .plan import make_plan
 from .report import Report, make_report
+from .trace.twin import REGISTRIES
 
 NEW, WARMING, READY, STALE, CLOSED = "new", "warming", "ready", "stale", "closed"
 _SHARED = (
-    "_parameters",
-    "_buffers",
-    "_modules",
-    "_non_persistent_buffers_set",
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
+    *REGISTRIES,
     "_is_full_backward_hook",
     "_state_dict_hooks",
     "_state_dict_pre_hooks",

@@ -57,11 +57,6 @@ def show(what: Any) -> None:
     console(sys.stdout).print(text, soft_wrap=isinstance(what, str))
 
 
-def note(text: str) -> None:
-    """Print a remark on stderr."""
-    console(sys.stderr).print(Text(text, style="dim"), soft_wrap=True)
-
-
 def show_json(data: Any) -> None:
     """Print ``data`` as JSON; NaN and infinities become null, which JSON has no numbers for."""
     sys.stdout.write(json.dumps(_finite(data), default=str, indent=2, allow_nan=False) + "\n")

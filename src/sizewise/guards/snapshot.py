@@ -7,6 +7,7 @@ stale: an equal constant under a new object is no change.
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -215,12 +216,14 @@ class _Places:
             if not isinstance(parent, tuple):
                 self._items.setdefault((id(parent), key), (parent, key, label))
             return
-        container = _attribute_container(parent, key)
-        if isinstance(container, types.MappingProxyType):
-            classes = list(_classes(parent))
-            self.unshadowed(classes[: next(i for i, cls in enumerate(classes) if cls.__dict__ == container)], key)
-        if container is not None:
-            self._items.setdefault((id(container), key), (container, key, label))
+        own = _own_container(parent, key)
+        holder = None if own is not None else _defining_class(parent, key)
+        if own is not None:
+            self._items.setdefault((id(own), key), (own, key, label))
+        elif holder is not None:
+            # By the class: its __dict__ is another view at every access.
+            self._items.setdefault((id(holder), key), (holder.__dict__, key, label))
+            self.unshadowed(itertools.takewhile(lambda cls: cls is not holder, _classes(parent)), key)
         else:
             self._attributes.setdefault((id(parent), key), (parent, key, label))
 
@@ -288,22 +291,26 @@ class _Places:
         return children, others
 
 
-def _attribute_container(parent: Any, name: str) -> Any:
-    """The dict an attribute is in: the instance's, a module's registry or a class's; None for descriptors."""
+def _own_container(parent: Any, name: str) -> Any:
+    """The instance's dict or module registry that an attribute is in, or None."""
     own = getattr(parent, "__dict__", None)
-    if isinstance(own, Mapping) and name in own and not isinstance(parent, type):
+    if isinstance(parent, type) or not isinstance(own, Mapping):
+        return None
+    if name in own:
         return own
-    if isinstance(parent, nn.Module):
-        for registry in _REGISTRIES:
-            if name in own.get(registry, ()):  # type: ignore[union-attr]
-                return own[registry]  # type: ignore[index]
+    registries = [own.get(registry, {}) for registry in _REGISTRIES] if isinstance(parent, nn.Module) else []
+    return next((registry for registry in registries if name in registry), None)
+
+
+def _defining_class(parent: Any, name: str) -> type | None:
+    """The class that an attribute comes from; None where a descriptor computes it."""
     for cls in _classes(parent):
         if name in cls.__dict__:
             value = cls.__dict__[name]
             # What is bound anew at every access is kept as the class holds it.
             wrapped = isinstance(value, (classmethod, staticmethod))
             is_plain = not hasattr(type(value), "__get__") or callable(value) or wrapped
-            return cls.__dict__ if is_plain else None
+            return cls if is_plain else None
     return None
 
 

@@ -18,8 +18,6 @@ from .outputs import Output, read_template
 from .shapes import Assumption, SizeFunction, SymbolTable, expression, settle
 from .sources import SourcePath, path_of
 
-MODULE_TENSOR_KINDS = ("parameter", "buffer", "attribute")
-
 
 @dataclass(frozen=True)
 class GraphInput:
@@ -231,9 +229,11 @@ def check_compilers_conditions(traced: TracedGraph, dims: Mapping[str, Dim]) -> 
     """
     table = SymbolTable(traced.symbols.names, dims)
     for expr in _conditions(traced.fake_mode.shape_env):
-        if expr in traced.settled or table.unknown(expr):
+        if expr in traced.settled:
             continue
         traced.settled.add(expr)
+        if table.unknown(expr):
+            _refuse_data_dependent(table.unknown(expr), f"the code compiled for {traced.owner}", "")
         assumption = settle(expr, table)
         if assumption.verdict != "proved":
             point = ", ".join(f"{name}={size}" for name, size in assumption.counterexample)

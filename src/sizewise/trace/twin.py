@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-_OWN_COPIES = (
+REGISTRIES = (
     "_modules",
     "_buffers",
     "_parameters",
@@ -27,6 +27,7 @@ _OWN_COPIES = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
+"""What a module keeps its parts, tensors and hooks in."""
 
 
 def twin_of(module: nn.Module, adapt: Callable[[dict[int, Any]], None] | None = None) -> nn.Module:
@@ -46,7 +47,7 @@ def twin_of(module: nn.Module, adapt: Callable[[dict[int, Any]], None] | None = 
     for original in originals:
         state = memo[id(original)].__dict__
         for name, value in vars(original).items():
-            state[name] = copy.copy(value) if name in _OWN_COPIES else _replace(value, memo)
+            state[name] = copy.copy(value) if name in REGISTRIES else _replace(value, memo)
         state["_modules"] = {key: memo.get(id(child), child) for key, child in original._modules.items()}
     return memo[id(module)]
 

@@ -26,7 +26,6 @@ class Outcome:
 
     sizes: Mapping[str, int]
     verdict: str
-    why: str = ""
 
 
 def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:
@@ -72,6 +71,7 @@ def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observ
         writes_module = state.changed()
         state.restore()
     if not torch.equal(generator, torch.get_rng_state()):
+        torch.set_rng_state(generator)
         operator = "(which one is not known; the generator's state changed)"
         raise trace_errors.RandomOperator(owner=traced.owner, operator=operator, where="")
     before = {leaf.path: leaf.value for leaf in traced.call.tensors()}

@@ -58,18 +58,6 @@ def compare(
     return None
 
 
-def largest_error(reference: Any, seen: Any) -> float:
-    """The largest absolute difference over all floating-point leaves (structures as `compare` wants them)."""
-    worst = 0.0
-    for item in _pairs(reference, seen, None, "result"):
-        if isinstance(item, Difference):
-            return math.inf
-        _, first, second, _ = item
-        if isinstance(first, torch.Tensor) and first.numel() and first.is_floating_point():
-            worst = max(worst, float((first.double() - second.double()).abs().nan_to_num(0.0).max()))
-    return worst
-
-
 def tensors_of(value: Any, path: str = "result") -> Iterator[tuple[str, torch.Tensor]]:
     """(path, tensor) of every tensor in a result."""
     if isinstance(value, torch.Tensor):
