@@ -1,6 +1,6 @@
 """Random modules, random calls: outputs, arguments and buffers are eager's, or a named error is raised.
 
-``SIZEWISE_ATTACK=5000 pytest tests/test_attack.py`` runs more examples than CI does; a failure prints a
+``ATTACK_EXAMPLES=5000 pytest tests/test_attack.py`` runs more examples than CI does; a failure prints a
 module that can be pasted as a case.
 """
 
@@ -20,7 +20,7 @@ import sizewise
 from sizewise import Dim
 from sizewise.verify.tolerance import compare
 
-EXAMPLES = int(os.environ.get("SIZEWISE_ATTACK", "60"))
+EXAMPLES = int(os.environ.get("ATTACK_EXAMPLES", "60"))
 
 UNARY = ("sin", "abs", "neg", "relu", "exp_small", "floor", "double_and_back", "contiguous", "clone", "detach")
 REDUCE = ("sum", "mean", "amax", "argmax", "std", "logsumexp", "prod", "any")

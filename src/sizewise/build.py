@@ -19,7 +19,7 @@ from .compilers import compiler_named
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
 from .counters import Counters
-from .dims import Dim, DimSpec
+from .dims import Dim, DimSpec, dims_of
 from .dispatch import MISS, Entry
 from .errors import build as errors
 from .events import Timeline
@@ -31,9 +31,13 @@ from .program import Program, Variant, build_caller, load_caller
 from .split import Piece, split
 from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
+from .trace.dynamo import release
 from .trace.graph import check_compilers_conditions
 from .verify.layouts import with_layout_checks
-from .verify.selftest import Outcome, observe, self_test
+from .verify.observe import Observation, observe
+from .verify.selftest import Outcome, self_test
+from .verify.sharing import excess, sharing
+from .verify.state import ModuleState, own_copy
 from .weights import WeightBinding
 
 
@@ -117,6 +121,7 @@ class Builder:
             if self.config.self_test:
                 outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
             entries.append(self._entry(program))
+            release(traced.graph, traced.context)
         return entries, outcomes
 
     def _entry(self, program: Program) -> Entry:
@@ -147,29 +152,54 @@ class Builder:
         ranges = self._ranges(traced)
         backends = [self._backend(step, traced, ranges) for step in steps if isinstance(step, Piece)]
         size_names = list(traced.dims)
-        source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names)
-        program = Program(
-            traced,
-            steps,
-            backends,
-            weights,
-            size_names,
-            arguments,
-            source,
-            [],
-            observed.written,
-            observed.aliased | observed.by_stride,
-            observed.writes_module,
-        )
-        program.variants = [self._variant(program, interval, scope) for interval in ranges]
-        return program, scope
+        copied: frozenset[str] = frozenset()
+        while True:
+            source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names, copied)
+            program = Program(
+                traced,
+                steps,
+                backends,
+                weights,
+                size_names,
+                arguments,
+                source,
+                [],
+                observed.written,
+                observed.aliased | observed.by_stride,
+                observed.writes_module,
+                observed.written_parameters,
+            )
+            program.variants = [self._variant(program, interval, scope) for interval in ranges]
+            shared = self._shared_by(program, observed)
+            if shared <= copied:
+                return program, scope
+            copied |= shared
+
+    def _shared_by(self, program: Program, observed: Observation) -> frozenset[str]:
+        """The outputs that share memory where eager's do not: compilers leave out copies that seem to do nothing."""
+        example = program.traced.call
+        call = example.with_values({leaf.path: own_copy(leaf.value) for leaf in example.tensors()})
+        state = ModuleState(self.target.module, observed.written_parameters)
+        try:
+            result = self._entry(program).call(*call.args, **call.kwargs)
+            return excess(observed.sharing, sharing(result, call, self.target.module))
+        except Exception:
+            return frozenset()  # the self-test says what is wrong
+        finally:
+            state.restore()
 
     def _ranges(self, traced: TracedGraph) -> list[Range]:
         """The ranges and exact sizes of the first dim; without dims, one range for everything."""
         first = next(iter(traced.dims.values()), None)
         if first is None:
             return [Range(1, 1)]
-        intervals = [Range(start, end) for start, end in self.config.compile_ranges(first.max, first.min)]
+        # Endpoints lie in the declared range; a trace may cover a part of it (size 1 apart).
+        whole = dims_of(self.spec).get(first.name, first)
+        intervals = [
+            Range(max(start, first.min), min(end, first.max))
+            for start, end in self.config.compile_ranges(whole.max, whole.min)
+            if start <= first.max and end >= first.min
+        ]
         sizes = [Range(n, n) for n in self.config.compile_sizes or [] if isinstance(n, int) and n in first]
         return [*sizes, *(interval for interval in intervals if interval not in sizes)]
 
@@ -229,7 +259,9 @@ class Builder:
             return result
 
         with self.timeline.phase("self_test"):
-            return self_test(self.target.module, entry.program.traced, self._run_eager, run_program)
+            program = entry.program
+            written = program.written_parameters
+            return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
 
 
 def _dims_in(traced: TracedGraph, interval: Range) -> dict[str, Dim]:

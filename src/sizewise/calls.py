@@ -105,6 +105,10 @@ class Call:
     def constants(self) -> Iterator[Leaf]:
         return (leaf for leaf in self.leaves if not leaf.is_tensor)
 
+    def tensor_values(self) -> dict[str, torch.Tensor]:
+        """The tensors by path."""
+        return {leaf.path: leaf.value for leaf in self.tensors()}
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {leaf.path: tuple(leaf.value.shape) for leaf in self.tensors()}
 

@@ -57,12 +57,16 @@ class Generation:
     built: Built
     calls: tuple[Callable[..., Any], ...]
 
+    def refuse_stale(self) -> None:
+        """Raises Stale (SW503) where the module is no longer what every program was built for."""
+        for entry in self.built.entries:
+            entry.snapshot.check()
+            entry.weights.fetch()
+
     def is_stale(self) -> bool:
         """Whether the module is no longer what every program was built for."""
         try:
-            for entry in self.built.entries:
-                entry.snapshot.check()
-                entry.weights.fetch()
+            self.refuse_stale()
         except errors.Stale:
             return True
         return False
@@ -113,6 +117,9 @@ class CompiledModule(nn.Module):
             CallError: the call is outside what was built and ``on_outside`` is ``"error"``.
             Stale (SW503): the module's tensors have changed their layout.
         """
+        if torch.compiler.is_compiling():
+            # Within torch.compile, torch.export or another module's trace: what is compiled is the original.
+            return self._sw_original()(*args, **kwargs)
         generation = self._sw_generation
         if generation is None:
             return self._first_call(args, kwargs)
@@ -143,6 +150,7 @@ class CompiledModule(nn.Module):
             return self._run_original(args, kwargs)
         call = self._sw_signature().bind(args, kwargs)
         self._sw_counters.add("misses")
+        generation.refuse_stale()  # a module that was converted is the reason, not the argument that fits it
         raise diagnose(generation.built.entries, call, generation.built.entries[0].device_type)
 
     def _run_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

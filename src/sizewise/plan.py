@@ -57,9 +57,9 @@ def make_plan(
     # The first call of a kind is its example.
     distinct: dict[Any, Call] = {}
     for call in bound:
-        distinct.setdefault(call.key(), call)
+        distinct.setdefault((call.key(), _layouts(call, spec)), call)
     if len(distinct) > config.max_programs:
-        keys = ", ".join(str({leaf.path: leaf.value for leaf in call.constants()}) for call in distinct.values())
+        keys = ", ".join(_in_words(call) for call in distinct.values())
         raise state_errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
     return Plan(list(distinct.values()), spec, resolved, device_type)
 
@@ -75,6 +75,25 @@ def _spec(signature: Signature, calls: list[Call], declared: Mapping[str, Any] |
     spec = normalize(declared, names, owner)
     _check_axes(spec, calls)
     return spec
+
+
+def _in_words(call: Call) -> str:
+    """What sets a call apart from others, for an error."""
+    tensors = {path: f"{value.dtype} {tuple(value.shape)}" for path, value in call.tensor_values().items()}
+    return str(tensors | {leaf.path: leaf.value for leaf in call.constants()})
+
+
+def _layouts(call: Call, spec: DimSpec) -> tuple[Any, ...]:
+    """What else of its tensors a program is built for: dtypes, devices, and the sizes that are no dims."""
+    return tuple(
+        (
+            tensor.dtype,
+            tensor.device,
+            tuple(-1 if axis in spec.get(leaf.path, {}) else size for axis, size in enumerate(tensor.shape)),
+        )
+        for leaf in call.tensors()
+        for tensor in [leaf.value]
+    )
 
 
 def _refuse_grad(call: Call) -> None:

@@ -54,6 +54,8 @@ class Program:
     """Paths of arguments that an output is or is a view of, or that are read by their strides: no copy will do."""
     writes_module: bool = False
     """Whether a call writes to the module's own tensors."""
+    written_parameters: frozenset[str] = frozenset()
+    """Those of them that are parameters."""
 
     @property
     def pieces(self) -> list[Piece]:
@@ -70,10 +72,17 @@ class Program:
 
 
 def build_caller(
-    traced: TracedGraph, steps: Sequence[Step], module: Any, size_names: Sequence[str]
+    traced: TracedGraph,
+    steps: Sequence[Step],
+    module: Any,
+    size_names: Sequence[str],
+    copied: frozenset[str] = frozenset(),
 ) -> tuple[str, dict[str, Any], list[GraphInput], list[str]]:
-    """The caller's source, the names it needs, the module tensors it takes, the arguments it takes."""
-    return _CallerWriter(traced, steps, module, size_names).write()
+    """The caller's source, the names it needs, the module tensors it takes, the arguments it takes.
+
+    ``copied`` are the paths of results that are handed out as copies.
+    """
+    return _CallerWriter(traced, steps, module, size_names, copied).write()
 
 
 def load_caller(source: str, scope: Mapping[str, Any], pieces: Sequence[Callable[..., Any]], label: str) -> Any:
@@ -86,7 +95,15 @@ def load_caller(source: str, scope: Mapping[str, Any], pieces: Sequence[Callable
 
 
 class _CallerWriter:
-    def __init__(self, traced: TracedGraph, steps: Sequence[Step], module: Any, size_names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        traced: TracedGraph,
+        steps: Sequence[Step],
+        module: Any,
+        size_names: Sequence[str],
+        copied: frozenset[str],
+    ) -> None:
+        self.copied = copied
         self.traced = traced
         self.steps = steps
         self.size_names = list(size_names)
@@ -132,7 +149,7 @@ class _CallerWriter:
             names = ", ".join(self.weight_names.values())
             body.append(f"{names}{',' if len(self.weights) == 1 else ''} = weights")
         chunks = [self._step(step) for step in self.steps]
-        result = f"return {self._output(self.traced.template)}"
+        result = f"return {self._output(self.traced.template, 'result')}"
         body += self._with_drops([line for chunk in chunks for line in chunk], result)
         body.append(result)
         sizes = [size_variable(name) for name in self.size_names]
@@ -218,7 +235,11 @@ class _CallerWriter:
             seen |= used
         return dropped[::-1]
 
-    def _output(self, template: Output) -> str:
+    def _output(self, template: Output, path: str) -> str:
+        text = self._output_text(template, path)
+        return f"{text}.clone()" if path in self.copied else text
+
+    def _output_text(self, template: Output, path: str) -> str:
         kind = template.kind
         if kind == "graph":
             value = next(reversed(self.traced.graph.graph.nodes)).args[0][template.index]
@@ -229,7 +250,8 @@ class _CallerWriter:
             return self.weight_names[template.path]
         if kind == "constant":
             return self._argument_text(template.value)
-        children = [self._output(child) for child in template.children]
+        paths = _parts(template, path)
+        children = [self._output(child, part) for child, part in zip(template.children, paths, strict=True)]
         return self._container(template, children)
 
     def _container(self, template: Output, children: list[str]) -> str:
@@ -268,6 +290,14 @@ def _attribute(root: Any, path: str) -> Any:
     for part in path.split("."):
         root = getattr(root, part)
     return root
+
+
+def _parts(template: Output, path: str) -> list[str]:
+    """The paths of a container's parts, as `verify.tolerance.tensors_of` names them in a result."""
+    if template.kind == "fields":
+        return [f"{path}.{key}" for key in template.keys]
+    keys = template.keys if template.kind == "dict" else range(len(template.children))
+    return [f"{path}[{key!r}]" for key in keys]
 
 
 def _leaves(template: Output) -> list[Output]:

@@ -44,6 +44,9 @@ class SplitCall:
 
 Step = Piece | SplitCall
 
+_NEVER_COMPILED = ("aten::_assert_async",)
+"""Operators that are always called between pieces: Inductor drops this check of values on a CPU (torch 2.13)."""
+
 
 def is_size(node: fx.Node) -> bool:
     """Whether a node's value is a symbolic size (or a condition on one)."""
@@ -104,6 +107,8 @@ def _cuts(graph: fx.GraphModule, splitting_ops: Sequence[str | type], user_set: 
         if getattr(node.target, "__name__", "") == "getitem" and not is_tensor_like(node.args[0]):
             continue  # an item of a tuple of results stays with what made the tuple
         name = operator_name(node)
+        if name in _NEVER_COMPILED:
+            cuts[node] = name
         for wanted in splitting_ops:
             if wanted == name or (isinstance(wanted, type) and _inside(node, wanted)):
                 cuts[node] = name if isinstance(wanted, str) else wanted.__name__

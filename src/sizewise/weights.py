@@ -25,7 +25,9 @@ Check = Callable[..., bool]
 
 
 def _layout(tensor: Any) -> tuple[Any, ...]:
-    return type(tensor), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
+    # Without gradients a Parameter is a tensor; torch.func.functional_call puts tensors in their places.
+    kind = torch.Tensor if type(tensor) is nn.Parameter else type(tensor)
+    return kind, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
 
 
 class WeightBinding:

@@ -6,11 +6,13 @@ Each group has a quick `intact`, asked at every call, and a slow `find_change`, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from operator import getitem, is_
+import os
+from collections.abc import Callable, Mapping, Sequence
+from operator import contains, getitem, is_
 from typing import Any
 
 from ..calls import CONSTANT_TYPES
+from .versions import dict_version
 
 _MISSING = object()
 _SMALL = 32
@@ -47,7 +49,7 @@ class Group:
             if value is _MISSING:
                 return f"{label} is gone"
             if not _same_constant(value, known):
-                return f"{label} was {_short(known)} and is {_short(value)}"
+                return _in_words(label, known, value)
             self.known[index] = value
         return None
 
@@ -112,29 +114,83 @@ def length_group(places: Sequence[tuple[Any, str]]) -> Group:
 
 
 class AbsentGroup(Group):
-    """Attributes that must not appear: as long as the owners have as many attributes as before, none has.
+    """Names that classes must not get: one there would hide what the trace read from a class behind."""
 
-    An attribute that is removed where another appears would hide it; removing one that was read is noticed
-    by the place that holds it.
-    """
-
-    def __init__(self, places: Sequence[tuple[dict[str, Any], str, set[str]]]) -> None:
+    def __init__(self, places: Sequence[tuple[Mapping[str, Any], str, str]]) -> None:
         self._owners = [owner for owner, _, _ in places]
-        self._names = [names for _, _, names in places]
-        labels = [label for _, label, _ in places]
-        super().__init__(labels, [], lambda: [sum(map(len, self._owners))])
-        self._total = self.known[0]
+        self._names = [name for _, name, _ in places]
+        super().__init__([label for _, _, label in places], [], list)
 
     def intact(self) -> bool:
-        return sum(map(len, self._owners)) == self._total
+        return not any(map(contains, self._owners, self._names))
 
     def find_change(self) -> str | None:
-        for owner, label, names in zip(self._owners, self.labels, self._names, strict=True):
-            for name in names:
-                if name in owner:
-                    return f"{label} has got an attribute {name!r} of its own"
-        self._total = sum(map(len, self._owners))
+        for owner, name, label in zip(self._owners, self._names, self.labels, strict=True):
+            if name in owner:
+                return f"{label} has got an attribute {name!r} of its own"
         return None
+
+
+class OwnersGroup(Group):
+    """Objects whose attributes were read: their classes, and their attributes' dicts by version.
+
+    While no dict has changed nothing in it has, so ``inner``, which is about what is in them, is only asked after
+    a change. Where torch does not tell versions it is asked at every call.
+    """
+
+    def __init__(self, owners: Sequence[tuple[Any, str]], inner: Sequence[Group]) -> None:
+        self._objects = [value for value, _ in owners]
+        self._dicts = [vars(value) for value, _ in owners]
+        self.inner = inner
+        self._versions = self._read_versions()
+        super().__init__([label for _, label in owners], [], lambda: list(map(type, self._objects)))
+
+    def __len__(self) -> int:
+        return len(self.labels) + sum(map(len, self.inner))
+
+    def _read_versions(self) -> list[int] | None:
+        return list(map(dict_version, self._dicts)) if dict_version is not None else None
+
+    def intact(self) -> bool:
+        if self.read() != self.known:
+            return False
+        seen = self._read_versions()
+        if seen is not None and seen == self._versions:
+            return True
+        if not self._same_dicts() or not all(group.intact() for group in self.inner):
+            return False
+        self._versions = seen
+        return True
+
+    def _same_dicts(self) -> bool:
+        return all(vars(value) is known for value, known in zip(self._objects, self._dicts, strict=True))
+
+    def find_change(self) -> str | None:
+        for value, known, label in zip(self._objects, self.known, self.labels, strict=True):
+            if type(value) is not known:
+                return f"{label or 'the module'} was a {known.__name__} and is a {type(value).__name__}"
+        for value, known, label in zip(self._objects, self._dicts, self.labels, strict=True):
+            if vars(value) is not known:
+                return f"the attributes of {label or 'the module'} were replaced"
+        return next(filter(None, (group.find_change() for group in self.inner)), None)
+
+
+class EnvironmentGroup(Group):
+    """The process's environment variables, for a forward that reads ``os.environ``: a trace does not say which."""
+
+    def __init__(self) -> None:
+        super().__init__(["os.environ"], [], lambda: [dict(os.environ)])
+
+    def intact(self) -> bool:
+        return self.read() == self.known
+
+    def find_change(self) -> str | None:
+        before, now = self.known[0], dict(os.environ)
+        changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+        if not changed:
+            return None
+        name = changed[0]
+        return f"its forward reads os.environ, where {name} was {before.get(name)!r} and is {now.get(name)!r}"
 
 
 class HooksGroup(Group):
@@ -174,6 +230,20 @@ class KeysGroup(Group):
             if list(value) != entries:
                 return f"the keys of {label} were {_short(entries)} and are {_short(list(value))}"
         return None
+
+
+def _in_words(label: str, known: Any, value: Any) -> str:
+    """A change, without the text of objects whose text may be pages long."""
+    first, second = _name(known), _name(value)
+    if first == second:
+        return f"{label} was replaced by another {type(value).__name__}"
+    return f"{label} was {first} and is {second}"
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, (*CONSTANT_TYPES, tuple)):
+        return _short(value)
+    return str(getattr(value, "__qualname__", None) or f"a {type(value).__name__}")
 
 
 def _short(value: Any) -> str:

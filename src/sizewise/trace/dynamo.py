@@ -172,6 +172,25 @@ def capture(
     )
 
 
+def release(graph: fx.GraphModule, context: Any) -> None:
+    """Forget which real tensors a trace saw: its weak references would forbid `torch.utils.swap_tensors`.
+
+    Private API: ``TracingContext.tensor_to_context`` and ``lookup_tensor`` of
+    ``FakeTensorMode.fake_tensor_converter.meta_converter.describer``. Checked on torch 2.13.0; what is missing is
+    passed over.
+    """
+    # Dynamo's own fake mode is in its example values; the context's is the one it made for the backend.
+    values = [node.meta.get("example_value") for node in graph.graph.nodes]
+    modes = {id(mode): mode for mode in [context.fake_mode, *(getattr(value, "fake_mode", None) for value in values)]}
+    memos = [getattr(context, "tensor_to_context", None)]
+    for mode in modes.values():
+        converter = getattr(getattr(mode, "fake_tensor_converter", None), "meta_converter", None)
+        memos.append(getattr(getattr(converter, "describer", None), "lookup_tensor", None))
+    for memo in memos:
+        if hasattr(memo, "clear"):
+            memo.clear()
+
+
 def _refuse_if_disabled() -> None:
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable, "0") not in ("", "0"):

@@ -58,6 +58,8 @@ class TracedGraph:
     fake_mode: Any
     context: Any
     scope: dict[str, Any] = field(default_factory=dict)
+    code: frozenset[Any] = frozenset()
+    """The code objects the trace went through."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     settled: set[Any] = field(default_factory=set)
@@ -106,6 +108,7 @@ def interpret(
         fake_mode=raw.fake_mode,
         context=raw.context,
         scope=raw.scope,
+        code=frozenset(getattr(raw.context, "traced_code", None) or ()),
     )
     traced.settled = set(_conditions(raw.fake_mode.shape_env))
     return traced

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from ..calls import Call
+from ..errors import SizewiseError
 from ..errors import build as errors
-from ..errors import trace as trace_errors
 from ..trace.graph import TracedGraph
 from .exact import ExactReference
 from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
-from .state import ModuleState, same_bits
-from .tolerance import compare, sum_depth, tensors_of
+from .state import ModuleState, in_words, own_copy
+from .tolerance import compare, sum_depth
 
 
 @dataclass(frozen=True)
@@ -36,93 +36,20 @@ def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:
     return all(sizes[first] == sizes[second] for first, second in related)
 
 
-@dataclass(frozen=True)
-class Observation:
-    """What an eager call does to its arguments."""
-
-    written: frozenset[str]
-    aliased: frozenset[str]
-    """Arguments that an output is, or shares memory with."""
-    writes_module: bool
-    """Whether the call writes to the module's own tensors."""
-    by_stride: frozenset[str]
-    """All arguments, where a result depends on how they lie in memory and not only on their values."""
-
-
 Runner = Callable[[Call], Any]
 
 
-def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observation:
-    """Which arguments an eager call writes to, and which its outputs are or share memory with.
-
-    Raises:
-        EagerFails (SW309): the module does not run on its own example.
-    """
-    state = ModuleState(module)
-    call = traced.call.with_values({leaf.path: _copy(leaf.value) for leaf in traced.call.tensors()})
-    versions = {leaf.path: leaf.value._version for leaf in call.tensors()}
-    generator = torch.get_rng_state()
-    try:
-        result = run_eager(call)
-    except Exception as problem:
-        sizes = f"the example's shapes {call.shapes()}"
-        raise errors.EagerFails(owner=traced.owner, sizes=sizes, cause=_in_words(problem)) from problem
-    finally:
-        writes_module = state.changed()
-        state.restore()
-    if not torch.equal(generator, torch.get_rng_state()):
-        torch.set_rng_state(generator)
-        operator = "(which one is not known; the generator's state changed)"
-        raise trace_errors.RandomOperator(owner=traced.owner, operator=operator, where="")
-    before = {leaf.path: leaf.value for leaf in traced.call.tensors()}
-    written = frozenset(
-        leaf.path
-        for leaf in call.tensors()
-        # A write through `.data` shows in the values only.
-        if leaf.value._version != versions[leaf.path] or not same_bits(leaf.value, before[leaf.path])
-    )
-    storages = {tensor.untyped_storage()._cdata for _, tensor in tensors_of(result)}
-    aliased = frozenset(leaf.path for leaf in call.tensors() if leaf.value.untyped_storage()._cdata in storages)
-    by_stride = frozenset[str]()
-    if _depends_on_layout(run_eager, traced, module):
-        by_stride = frozenset(leaf.path for leaf in call.tensors())
-    return Observation(written, aliased, writes_module, by_stride)
-
-
-def _depends_on_layout(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> bool:
-    """Whether eager mode gives something else, or fails, for the same values at other strides.
-
-    Arguments that are not contiguous are copied before a program gets them, which such a module would notice.
-    """
-    depth, state = sum_depth(module), ModuleState(module)
-    outcomes = []
-    try:
-        for layout in (_copy, _every_second, _transposed):
-            call = traced.call.with_values({leaf.path: layout(leaf.value) for leaf in traced.call.tensors()})
-            outcomes.append((run_eager(call), _tensors(call)))
-            state.restore()
-    except Exception:
-        return True
-    finally:
-        state.restore()
-    plain, *others = outcomes
-    return any(compare(plain, other, depth) is not None for other in others)
-
-
-def _every_second(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, with a gap behind each."""
-    return torch.stack([tensor, tensor], -1)[..., 0] if tensor.ndim else tensor.clone()
-
-
-def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, the first axis lying innermost."""
-    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.ndim > 1 else tensor.clone()
-
-
 def self_test(
-    module: nn.Module, traced: TracedGraph, run_eager: Runner, run_program: Runner, seed: int = 0
+    module: nn.Module,
+    traced: TracedGraph,
+    run_eager: Runner,
+    run_program: Runner,
+    written: frozenset[str] = frozenset(),
+    seed: int = 0,
 ) -> list[Outcome]:
     """Compare program and eager at every probe size, on fresh inputs; the module's state is put back.
+
+    ``written`` names the parameters that the forward writes to.
 
     Raises:
         NotEqualToEager (SW302), StateNotEqualToEager (SW310), EagerFails (SW309).
@@ -139,12 +66,13 @@ def self_test(
         # Redrawn values may be illegal at a size (a length, an index): the example's own and small ones are next.
         for attempt in (call, *_tamer(traced, sizes)):
             try:
-                outcomes.append(_trial(module, traced, attempt, sizes, run_eager, run_program, depth, exact))
+                state = ModuleState(module, written)
+                outcomes.append(_trial(state, traced, attempt, sizes, run_eager, run_program, depth, exact))
                 break
             except _EagerProblem as problem:
                 cause = problem.__cause__
         else:
-            words = _in_words(cause)
+            words = in_words(cause)
             raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
     return outcomes
 
@@ -184,13 +112,8 @@ class _EagerProblem(Exception):
     """The module itself failed; its exception is the cause."""
 
 
-def _in_words(problem: BaseException | None) -> str:
-    lines = str(problem).strip().splitlines()
-    return f"{type(problem).__name__}: {lines[0] if lines else 'no message'}"
-
-
 def _trial(
-    module: nn.Module,
+    state: ModuleState,
     traced: TracedGraph,
     call: Call,
     sizes: Mapping[str, int],
@@ -199,9 +122,8 @@ def _trial(
     depth: int,
     exact: ExactReference,
 ) -> Outcome:
-    state = ModuleState(module)
-    ours = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
-    eagers = call.with_values({leaf.path: _copy(leaf.value) for leaf in call.tensors()})
+    ours = call.with_values({leaf.path: own_copy(leaf.value) for leaf in call.tensors()})
+    eagers = call.with_values({leaf.path: own_copy(leaf.value) for leaf in call.tensors()})
     try:
         try:
             reference = run_eager(eagers)
@@ -209,9 +131,17 @@ def _trial(
             raise _EagerProblem from problem
         buffers = state.current()
         state.restore()
-        seen = run_program(ours)
-        after = state.current()
         where = sizes_in_words(sizes)
+        try:
+            seen = run_program(ours)
+        except SizewiseError:
+            raise
+        except Exception as problem:
+            what = f"raises {in_words(problem)}"
+            raise errors.NotEqualToEager(
+                owner=traced.owner, sizes=where, path="the call", difference=what, hint=""
+            ) from problem
+        after = state.current()
         difference = compare(reference, seen, depth)
         if difference is not None and math.isfinite(difference.relative):
             # More than rounding at this depth: ask how far eager itself is off (a sum that cancels, say).
@@ -222,9 +152,9 @@ def _trial(
                 sizes=where,
                 path=difference.path,
                 difference=difference.what,
-                hint=_known_cause(module),
+                hint=_known_cause(state.module),
             )
-        _compare_state("buffers", buffers, after, depth, traced.owner, where)
+        _compare_state("tensors", buffers, after, depth, traced.owner, where)
         _compare_state("arguments", _tensors(eagers), _tensors(ours), depth, traced.owner, where)
     finally:
         state.restore()
@@ -240,7 +170,3 @@ def _compare_state(what: str, wanted: Any, seen: Any, depth: int, owner: str, wh
 
 def _tensors(call: Call) -> dict[str, torch.Tensor]:
     return {leaf.path: leaf.value for leaf in call.tensors()}
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()

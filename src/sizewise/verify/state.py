@@ -2,35 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class ModuleState:
-    """Copies of a module's buffers and plain tensors, taken at construction.
+    """Copies of a module's buffers, plain tensors and the ``parameters`` named, taken at construction.
 
-    Parameters are not copied: a forward that writes to them under no_grad shows in their version.
+    Other parameters are not copied, which would double the memory: `ParameterWatch` says which are written.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self._buffers = {name: tensor.detach().clone() for name, tensor in _tensors(module).items()}
+    def __init__(self, module: nn.Module, parameters: frozenset[str] = frozenset()) -> None:
+        self.module = module
+        self._parameters = parameters
+        self._kept = self.current()
 
     def current(self) -> dict[str, torch.Tensor]:
-        """The buffers as they are now, copied."""
-        return {name: tensor.detach().clone() for name, tensor in _tensors(self._module).items()}
+        """The tensors as they are now, copied."""
+        return {name: own_copy(tensor) for name, tensor in self._tensors().items()}
 
     def changed(self) -> bool:
-        """Whether a buffer or plain tensor differs from what was kept."""
-        return any(not same_bits(tensor, self._buffers[name]) for name, tensor in _tensors(self._module).items())
+        """Whether a tensor differs from what was kept."""
+        return any(not same_bits(tensor, self._kept[name]) for name, tensor in self._tensors().items())
 
     def restore(self) -> None:
         """Write the kept values back, in place, where they differ."""
-        with torch.no_grad():
-            for name, tensor in _tensors(self._module).items():
-                kept = self._buffers.get(name)
-                if kept is not None and not same_bits(tensor, kept):
-                    tensor.copy_(kept)
+        for name, tensor in self._tensors().items():
+            kept = self._kept.get(name)
+            if kept is not None and not same_bits(tensor, kept):
+                _write_back(tensor, kept)
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        parameters = {name: tensor for name, tensor in self.module.named_parameters() if name in self._parameters}
+        return {**_tensors(self.module), **parameters}
+
+
+class ParameterWatch(TorchDispatchMode):
+    """Notices which parameters are written while it is on, and keeps each as it was before its first write."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._parameters = {
+            tensor.untyped_storage()._cdata: (name, tensor)
+            for name, tensor in module.named_parameters()
+            if tensor.layout == torch.strided and not tensor.is_meta
+        }
+        self._kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def written(self) -> list[str]:
+        return list(self._kept)
+
+    def restore(self) -> None:
+        """Put back what was written."""
+        for tensor, kept in self._kept.values():
+            _write_back(tensor, kept)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func._schema.is_mutable:
+            for index, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    self._keep(args[index] if index < len(args) else given.get(argument.name))
+        return func(*args, **given)
+
+    def _keep(self, written: Any) -> None:
+        for tensor in written if isinstance(written, (tuple, list)) else [written]:
+            if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided:
+                name, parameter = self._parameters.get(tensor.untyped_storage()._cdata, ("", None))
+                if parameter is not None and name not in self._kept:
+                    self._kept[name] = (parameter, own_copy(parameter))
+
+
+def _write_back(tensor: torch.Tensor, kept: torch.Tensor) -> None:
+    # A tensor made in inference mode is only written there.
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        tensor.copy_(kept)
 
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -48,6 +101,17 @@ def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
+def own_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that a trial may write to."""
+    return tensor.detach().clone()
+
+
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors hold the same values; NaN equals NaN."""
     return first.shape == second.shape and bool(((first == second) | ((first != first) & (second != second))).all())
+
+
+def in_words(problem: BaseException | None) -> str:
+    """An exception's class and the first line of its message."""
+    lines = str(problem).strip().splitlines()
+    return f"{type(problem).__name__}: {lines[0] if lines else 'no message'}"
