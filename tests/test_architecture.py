@@ -17,7 +17,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     # Importable from anywhere below; each line imports only from the lines above it, or from itself.
-    {"_version", "errors"},
+    {"_version", "errors", "locks"},
     {"config", "events", "counters", "dims"},
     {"monitor", "calls", "ambient", "ops"},
     {"trace"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import types
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,9 @@ class Settings:
         self.power = 2
         self.names = ["a", "b"]
 
+    def raised(self, x: Tensor) -> Tensor:
+        return x**self.power
+
 
 class Part(nn.Module):
     def __init__(self) -> None:
@@ -41,6 +45,11 @@ class Part(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.lin(x) + self.eps
+
+
+class OtherPart(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 9
 
 
 class Net(nn.Module):
@@ -57,6 +66,7 @@ class Net(nn.Module):
         self.settings = Settings()
         self.options = {"bias": 1.0, "extra": None}
         self.function: Callable[[Tensor], Tensor] = torch.tanh
+        self.unread = 0
 
     def forward(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -65,8 +75,9 @@ class Net(nn.Module):
         if self.enabled:
             x = x * self.factor
         x = x + (1 if self.label == "up" else -1)
-        x = x**self.settings.power + len(self.settings.names)
+        x = self.settings.raised(x) * getattr(self, "scale", 1.0) + len(self.settings.names)
         x = x + self.options["bias"] + self.limit
+        x = -x if os.environ.get("NET_SIGN") == "minus" else x
         return helper(self.function(x)) + F.relu(x)
 
 
@@ -89,6 +100,18 @@ def set_attribute(path: str, value: Any) -> Callable[[Net, pytest.MonkeyPatch], 
         setattr(target, last, value)
 
     return change
+
+
+def one_for_another(net: Net, _: Any) -> None:
+    del net.unread
+    net.scale = 4.0
+
+
+def replace_code(net: Net, patch: pytest.MonkeyPatch) -> None:
+    def other(x: Tensor) -> Tensor:
+        return x.cos()
+
+    patch.setattr(helper, "__code__", other.__code__)
 
 
 CHANGES: dict[str, tuple[Callable[[Net, pytest.MonkeyPatch], Any], str]] = {
@@ -123,6 +146,27 @@ CHANGES: dict[str, tuple[Callable[[Net, pytest.MonkeyPatch], Any], str]] = {
     "a global function": (replace_global("helper", torch.cos), "helper"),
     "an entry of a global dict": (lambda net, patch: patch.setitem(TABLES, "first", 7.0), "first"),
     "a torch function": (lambda net, patch: patch.setattr(F, "relu", torch.sigmoid), "relu"),
+    "a class assigned": (lambda net, _: setattr(net.parts[0], "__class__", OtherPart), r"parts\.0 was a Part"),
+    "a registry of parameters": (
+        lambda net, _: setattr(net.parts[1].lin, "_parameters", dict(nn.Linear(4, 4)._parameters)),
+        r"parts\.1\.lin\._parameters was replaced",
+    ),
+    "set up again": (lambda net, _: net.parts[1].lin.__init__(4, 4), r"parts\.1\.lin"),
+    "all attributes": (lambda net, _: vars(net).update(vars(Net().eval())), "replaced"),
+    "the dict of attributes": (
+        lambda net, _: setattr(net.settings, "__dict__", {"power": 5, "names": []}),
+        r"attributes of settings were replaced|settings\.power",
+    ),
+    "one attribute less and another more": (one_for_another, "'scale' of its own"),
+    "a method of a helper object": (
+        lambda net, patch: patch.setattr(Settings, "raised", lambda self, x: x**7),
+        r"Settings\.raised",
+    ),
+    "the code of a function": (replace_code, "helper was replaced by another code"),
+    "the environment": (
+        lambda net, patch: patch.setenv("NET_SIGN", "minus"),
+        "NET_SIGN was None and is 'minus'",
+    ),
     "a method of the class": (lambda net, patch: patch.setattr(Part, "forward", lambda self, x: x), "forward"),
 }
 

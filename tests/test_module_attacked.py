@@ -185,3 +185,110 @@ def test_warming_up_leaves_plain_tensors_as_they_were() -> None:
     assert (float(module.count), float(module.kept[0])) == (0.0, 0.0)
     fast(X)
     assert (float(module.count), float(module.kept[0])) == (1.0, 1.0)
+
+
+BACKENDS = ["eager", pytest.param("inductor", marks=pytest.mark.slow)]
+
+
+class Asserts(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert_async((x > -100).all())
+        return x * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_assertion_on_values_is_kept(backend: str) -> None:
+    fast = sizewise.compile(Asserts().eval(), dynamic_shapes={"x": {0: BATCH}}, backend=backend).warmup(X)
+    torch.testing.assert_close(fast(X), X * 2)
+    with pytest.raises(RuntimeError, match="nonzero"):
+        fast(torch.full((5, 4), -200.0))
+
+
+class SharesWithItself(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = x * 2
+        return {"y": y, "views": [y[:, 1:], y.t()], "joined": torch.cat([y, x]), "copy": y.clone(), "input": x}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_results_share_memory_where_eagers_do_and_nowhere_else(backend: str) -> None:
+    fast = sizewise.compile(SharesWithItself().eval(), dynamic_shapes={"x": {0: BATCH}}, backend=backend).warmup(X)
+    for module in (fast, fast.__wrapped__):
+        x = X.clone()
+        out = module(x)
+        out["y"].zero_()
+        assert not out["views"][0].any()
+        assert not out["views"][1].any()
+        torch.testing.assert_close(out["joined"], torch.cat([X * 2, X]))
+        torch.testing.assert_close(out["copy"], X * 2)
+        assert out["input"] is x
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_copy_that_a_compiler_leaves_out_is_made(backend: str) -> None:
+    fast = sizewise.compile(nn.ChannelShuffle(1).eval(), dynamic_shapes={"input": {0: BATCH}}, backend=backend)
+    x = torch.randn(3, 4, 2, 2)
+    out = fast.warmup(x)(x)
+    assert out.data_ptr() != x.data_ptr()
+    assert torch.equal(out, x)
+
+
+class WritesItsParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.steps.add_(1)
+        return x * self.steps
+
+
+def test_warming_up_leaves_parameters_that_forward_writes_as_they_were() -> None:
+    fast = ready(WritesItsParameter())
+    assert torch.equal(fast.steps, torch.ones(4))
+    assert torch.equal(fast(X), X * 2)
+    assert torch.equal(fast.steps, torch.full((4,), 2.0))
+    limited = nn.Sequential(nn.Embedding(5, 4, max_norm=0.1)).eval()
+    before = limited[0].weight.detach().clone()
+    ids = torch.tensor([1, 2, 2])
+    quick = sizewise.compile(limited, dynamic_shapes={"input": {0: BATCH}}, backend="eager").warmup(ids)
+    assert torch.equal(limited[0].weight, before)
+    reference = copy.deepcopy(limited)
+    torch.testing.assert_close(quick(ids), reference(ids))
+    torch.testing.assert_close(limited[0].weight, reference[0].weight)
+
+
+class MadeInInferenceMode(nn.Module):
+    def __init__(self, writes: bool) -> None:
+        super().__init__()
+        with torch.inference_mode():
+            self.register_buffer("kept", torch.zeros(4))
+        self.writes = writes
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.writes:
+            self.kept.add_(x.sum(0))
+        return x + self.kept
+
+
+def test_a_buffer_made_in_inference_mode_is_read_or_refused_by_name() -> None:
+    torch.testing.assert_close(ready(MadeInInferenceMode(False))(X), X)
+    with pytest.raises(sizewise.SizewiseError, match="inference"):
+        ready(MadeInInferenceMode(True))
+
+
+class NamesSizes(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return {f"rows {x.shape[0]}": x * 2}
+
+
+class SaysSizes(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return x * 2, f"of {x.shape[0]} rows"
+
+
+@pytest.mark.parametrize("module", [NamesSizes(), SaysSizes()], ids=lambda m: type(m).__name__)
+def test_a_size_written_into_a_text_is_refused_by_name(module: nn.Module) -> None:
+    with pytest.raises(trace_errors.OutputClass, match="made from a size"):
+        ready(module)

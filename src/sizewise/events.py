@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from .locks import ForkLock
 
 logger = logging.getLogger("sizewise")
 
@@ -31,7 +32,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._events: list[Event] = []
         self._subscribers: list[Subscriber] = []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -22,6 +21,7 @@ from .dispatch import MISS, diagnose
 from .errors import state as errors
 from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
+from .locks import ForkLock
 from .plan import make_plan
 from .report import Report, make_report
 from .trace.twin import REGISTRIES
@@ -101,7 +101,7 @@ class CompiledModule(nn.Module):
         own["_sw_replaced"] = original
         own["_sw_prepare_twin"] = prepare_twin
         own["_sw_owner"] = options.name or type(module).__name__
-        own["_sw_lock"] = threading.RLock()
+        own["_sw_lock"] = ForkLock()
         own["_sw_state"] = NEW
         own["_sw_generation"] = None
         own["_sw_counters"] = Counters()

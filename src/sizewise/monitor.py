@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .errors import capture as errors
+from .locks import ForkLock
 
 __all__ = [
     "CaptureGate",
@@ -25,7 +26,7 @@ class CaptureGate:
     """A live yes or no: truthy, and True when called, while capturing is legal."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._base = True
         # One entry per open `cudagraph_capturing` block, the latest last. Blocks of several threads
         # may end in any order; with a saved former value the last to end would restore a stale one.

@@ -12,11 +12,14 @@ from operator import contains, getitem, is_
 from typing import Any
 
 from ..calls import CONSTANT_TYPES
-from .versions import dict_version
+from .watch import watch
 
 _MISSING = object()
 _SMALL = 32
 """Entries up to which the keys of a dict are compared at every call."""
+
+_MAX_WATCHES = 16
+"""Changes that were none for the program, after which objects are compared attribute by attribute."""
 
 
 class Group:
@@ -132,34 +135,35 @@ class AbsentGroup(Group):
 
 
 class OwnersGroup(Group):
-    """Objects whose attributes were read: their classes, and their attributes' dicts by version.
+    """Objects whose attributes were read: their classes and the dicts of their attributes.
 
-    While no dict has changed nothing in it has, so ``inner``, which is about what is in them, is only asked after
-    a change. Where torch does not tell versions it is asked at every call.
+    While nothing was set on any of them, ``inner``, which is about what is in those dicts, need not be asked.
     """
 
     def __init__(self, owners: Sequence[tuple[Any, str]], inner: Sequence[Group]) -> None:
         self._objects = [value for value, _ in owners]
         self._dicts = [vars(value) for value, _ in owners]
         self.inner = inner
-        self._versions = self._read_versions()
+        self._watches = 0
+        self._untouched = self._watch()
         super().__init__([label for _, label in owners], [], lambda: list(map(type, self._objects)))
 
     def __len__(self) -> int:
         return len(self.labels) + sum(map(len, self.inner))
 
-    def _read_versions(self) -> list[int] | None:
-        return list(map(dict_version, self._dicts)) if dict_version is not None else None
+    def _watch(self) -> Callable[[], bool] | None:
+        """None after some changes: a module that sets attributes at every call would need a new one each time."""
+        self._watches += 1
+        return watch(self._objects) if self._watches <= _MAX_WATCHES else None
 
     def intact(self) -> bool:
-        if self.read() != self.known:
-            return False
-        seen = self._read_versions()
-        if seen is not None and seen == self._versions:
+        if self._untouched is not None and self._untouched():
             return True
-        if not self._same_dicts() or not all(group.intact() for group in self.inner):
+        # Before the comparison: what another thread sets after it shows in the watch.
+        fresh = self._watch() if self._untouched is not None else None
+        if self.read() != self.known or not self._same_dicts() or not all(group.intact() for group in self.inner):
             return False
-        self._versions = seen
+        self._untouched = fresh
         return True
 
     def _same_dicts(self) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from ..locks import ForkLock
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class OperatorRegistry:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._library: Any = None
         self._defined: dict[str, Operator] = {}
 

@@ -16,7 +16,6 @@ import itertools
 import logging
 import os
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from torch._dynamo.decorators import mark_unbacked
 from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
+from ..locks import ForkLock
 from .sources import SourcePath, path_of
 
 MODULE = "__sizewise_module__"
@@ -36,7 +36,7 @@ ARGUMENT = "__sizewise_argument_"
 _MARKER_BASE = 2**40
 _counter = itertools.count()
 
-TRACING = threading.RLock()
+TRACING = ForkLock()
 """Held while a trace or a compile changes torch's process-wide configuration."""
 
 _DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
@@ -187,7 +187,7 @@ def release(graph: fx.GraphModule, context: Any) -> None:
         converter = getattr(getattr(mode, "fake_tensor_converter", None), "meta_converter", None)
         memos.append(getattr(getattr(converter, "describer", None), "lookup_tensor", None))
     for memo in memos:
-        if hasattr(memo, "clear"):
+        if memo is not None and hasattr(memo, "clear"):
             memo.clear()
 
 
@@ -214,6 +214,12 @@ def argument_path(root: str, call: Call) -> str | None:
 
 def is_int_marker(value: Any) -> bool:
     return isinstance(value, _IntMarker)
+
+
+def holds_marker(value: Any) -> bool:
+    """Whether a text was made from the marker of a size."""
+    numbers = re.findall(r"\d{13,}", value) if isinstance(value, str) else ()
+    return any(_MARKER_BASE <= int(number) < _MARKER_BASE + 2**20 for number in numbers)
 
 
 def source_of(node: fx.Node) -> Any:

@@ -388,7 +388,8 @@ def _template(raw: dynamo.RawTrace, module: nn.Module, inputs: list[GraphInput],
     def view_of_input(value: torch.Tensor) -> int | None:
         return _promote_view(value, raw)
 
-    return read_template(raw.result, raw.markers, dynamo.is_int_marker, known, view_of_input, owner)
+    markers = (dynamo.is_int_marker, dynamo.holds_marker)
+    return read_template(raw.result, raw.markers, markers, known, view_of_input, owner)
 
 
 def _promote_view(value: torch.Tensor, raw: dynamo.RawTrace) -> int | None:

@@ -41,21 +41,22 @@ class Output:
 def read_template(
     result: Any,
     markers: list[Any],
-    is_int_marker: Callable[[Any], bool],
+    is_marker: tuple[Callable[[Any], bool], Callable[[Any], bool]],
     known_tensors: Mapping[int, tuple[str, str]],
     view_of_input: Callable[[torch.Tensor], int | None],
     owner: str,
 ) -> Output:
     """The template of ``result``.
 
-    ``markers`` are the stand-ins per graph output; ``known_tensors`` maps the id of an argument's or
+    ``markers`` are the stand-ins per graph output; ``is_marker`` tells whether a value is one of a size, and whether
+    a text was made from one; ``known_tensors`` maps the id of an argument's or
     the module's tensor to (kind, path); ``view_of_input`` gives the graph output of a view of an argument.
 
     Raises:
         OutputClass (SW212): a leaf or container cannot be rebuilt.
     """
     by_id = {id(marker): index for index, marker in enumerate(markers) if isinstance(marker, torch.Tensor)}
-    reader = _Reader(by_id, is_int_marker, known_tensors, view_of_input, owner)
+    reader = _Reader(by_id, *is_marker, known_tensors, view_of_input, owner)
     return reader.read(result, "the result")
 
 
@@ -63,6 +64,7 @@ def read_template(
 class _Reader:
     by_id: dict[int, int]
     is_int_marker: Callable[[Any], bool]
+    holds_marker: Callable[[Any], bool]
     known_tensors: Mapping[int, tuple[str, str]]
     view_of_input: Callable[[torch.Tensor], int | None]
     owner: str
@@ -80,6 +82,8 @@ class _Reader:
             return Output("list", children=self._items(value, path))
         if isinstance(value, dict):
             return self._dict(value, path)
+        if self.holds_marker(value):
+            self._refuse(value, path, "it is a text made from a size that changes between calls")
         if isinstance(value, CONSTANT_TYPES):
             return Output("constant", value=value)
         self._refuse(value, path, "its class is not a container or value that is known here")
@@ -111,6 +115,8 @@ class _Reader:
         for key in value:
             if not isinstance(key, (str, int)):
                 self._refuse(value, path, f"the key {key!r} is neither a string nor an int")
+            if self.is_int_marker(key) or self.holds_marker(key):
+                self._refuse(value, path, "one of its keys is made from a size that changes between calls")
         children = tuple(self.read(item, f"{path}[{key!r}]") for key, item in value.items())
         if type(value) not in (dict, OrderedDict) and type(value).__init__ not in (
             dict.__init__,
