@@ -22,8 +22,9 @@ from .base import Artifact
 DEFAULTS: dict[str, Any] = {
     # A channels-last plan for symbolic sizes was seen to assert at run time (ViT, torch 2.13).
     "layout_optimization": False,
-    # Sizes are checked at entry and layouts between pieces before serving (verify/layouts.py).
-    "size_asserts": False,
+    # Sizes are checked at entry and layouts between pieces before serving (verify/layouts.py). In torch 2.14 the
+    # code of these assertions is also what reads sizes from inputs; without it generated code names unknown symbols.
+    "size_asserts": torch.torch_version.TorchVersion(torch.__version__) >= (2, 14),
     "scalar_asserts": False,
     "alignment_asserts": False,
     # One forked worker pool per process costs more than the few pieces that are compiled.

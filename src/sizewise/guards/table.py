@@ -1,4 +1,4 @@
-"""Every kind of guard torch 2.13 makes, and where Sizewise takes it.
+"""Every kind of guard torch 2.11 to 2.14 makes, and where Sizewise takes it.
 
 ``proved``: decided over the declared ranges (`trace.shapes`), or kept as an entry check where two dims have to
 be equal. ``entry``: part of the entry check or of a program's key. ``ambient``: part of the ambient state.
@@ -13,6 +13,7 @@ TREATMENT: dict[str, tuple[str, str]] = {
     "SHAPE_ENV": ("proved", "conditions on sizes are settled over the declared ranges"),
     "EQUALS_MATCH": ("snapshot", "the value is compared"),
     # tensors
+    "COW_TENSOR_MATCH": ("implied", "a copy-on-write tensor computes what any other does"),
     "TENSOR_MATCH": ("entry", "arguments are checked at entry, the module's tensors when they are fetched"),
     "DISPATCH_KEY_SET_MATCH": ("refused", "a guard on dispatch keys belongs to a tensor subclass"),
     "DTENSOR_SPEC_MATCH": ("refused", "DTensor is not supported yet"),
