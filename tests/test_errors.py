@@ -42,7 +42,7 @@ def test_an_error_is_complete(code: str) -> None:
     caught_as = [c for c in error.__mro__ if c.__module__ == "builtins" and c not in (object, BaseException, Exception)]
     assert caught_as, f"{error.__name__} derives from no built-in class that users catch"
     text = str(sample(error))
-    assert text.endswith(f"[{code}]")
+    assert text.endswith(f"[{code}] sizewise explain {code}")
     assert "What to do: " in text
 
 

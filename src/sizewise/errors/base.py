@@ -16,7 +16,10 @@ tree and from the built-in class its users already catch. This file imports noth
 from __future__ import annotations
 
 from string import Formatter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from .record import Record
 
 
 class SizewiseError(Exception):
@@ -37,7 +40,14 @@ class SizewiseError(Exception):
     def render(self) -> str:
         seen = self.message.format(**self.fields)
         todo = self.remedy.format(**self.fields)
-        return f"{seen}\n  What to do: {todo} [{self.code}]"
+        return f"{seen}\n  What to do: {todo}\n  [{self.code}] sizewise explain {self.code}"
+
+    @property
+    def record(self) -> Record:
+        """The error's record; what was written about it is read from the package's files."""
+        from .own import record_of
+
+        return record_of(type(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default rebuilds from positional args, which these classes do not take.
