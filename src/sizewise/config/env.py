@@ -12,6 +12,8 @@ PREFIX = "SIZEWISE_"
 
 
 class Variable(NamedTuple):
+    """``legal`` is empty where any text is: a path."""
+
     name: str
     legal: tuple[str, ...]
     default: str
@@ -19,7 +21,8 @@ class Variable(NamedTuple):
 
 REQUIRE_WARM = Variable("SIZEWISE_REQUIRE_WARM", ("0", "1"), "0")
 LOG = Variable("SIZEWISE_LOG", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "WARNING")
-VARIABLES = {variable.name: variable for variable in (REQUIRE_WARM, LOG)}
+CACHE_DIR = Variable("SIZEWISE_CACHE_DIR", (), "")
+VARIABLES = {variable.name: variable for variable in (REQUIRE_WARM, LOG, CACHE_DIR)}
 
 
 def require_warm() -> bool:
@@ -32,10 +35,15 @@ def log_level() -> str:
     return read(LOG)
 
 
+def cache_dir() -> str:
+    """The folder for what Sizewise keeps between processes (SIZEWISE_CACHE_DIR); "" for the user's cache directory."""
+    return read(CACHE_DIR)
+
+
 def read(variable: Variable) -> str:
     """The variable's value, or its default where it is unset or empty. Raises SW136."""
     value = os.environ.get(variable.name) or variable.default
-    if value not in variable.legal:
+    if variable.legal and value not in variable.legal:
         raise errors.InvalidEnvironmentValue(
             name=variable.name, value=value, legal=", ".join(variable.legal), default=variable.default
         )
