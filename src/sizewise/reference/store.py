@@ -19,7 +19,7 @@ ALGORITHM = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS distributions (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, version TEXT NOT NULL, algorithm INTEGER NOT NULL,
-    root TEXT NOT NULL, scope TEXT NOT NULL, sha TEXT, indexed_at TEXT NOT NULL, UNIQUE (name, version, algorithm, scope)
+    root TEXT NOT NULL, scope TEXT NOT NULL, sha TEXT, indexed_at TEXT NOT NULL, UNIQUE (name, algorithm)
 );
 CREATE TABLE IF NOT EXISTS records (
     id TEXT PRIMARY KEY, distribution INTEGER NOT NULL REFERENCES distributions (number) ON DELETE CASCADE,
@@ -121,7 +121,8 @@ class Store:
 
     def _insert(self, number: int, records: Iterable[Stored]) -> int:
         count = 0
-        for count, record in enumerate(records, 1):
+        for record in records:
+            count += 1
             self._db.execute(
                 "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
@@ -197,4 +198,4 @@ class Store:
                 (row[0],),
             )
             parsed = tuple(Site(path, line, name, why, json.loads(extra)) for path, line, name, why, extra in sites)
-            yield Stored(*row[:7], sites=parsed, distribution=Distribution(*row[7:]))
+            yield Stored(*row[:7], parsed, Distribution(*row[7:]))
