@@ -197,5 +197,7 @@ class Store:
                 "SELECT path, line, qualname, condition, extra FROM sites WHERE record = ? ORDER BY path, line",
                 (row[0],),
             )
-            parsed = tuple(Site(path, line, name, why, json.loads(extra)) for path, line, name, why, extra in sites)
-            yield Stored(*row[:7], parsed, Distribution(*row[7:]))
+            parsed = tuple(Site(path, line, where, why, json.loads(extra)) for path, line, where, why, extra in sites)
+            name, kind, error_class, template, pattern, slug, literals, *origin = row
+            found = Distribution(*origin)
+            yield Stored(name, kind, error_class, template, pattern, slug, literals, parsed, found)
