@@ -19,9 +19,11 @@ from .compilers import compiler_named
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
 from .counters import Counters
+from .diagnose import refuse_shared_example
 from .dims import Dim, DimSpec, dims_of
 from .dispatch import MISS, Entry
 from .errors import build as errors
+from .errors import trace as trace_errors
 from .events import Timeline
 from .guards import Snapshot
 from .integrations import transformers as transformers_integration
@@ -32,12 +34,14 @@ from .split import Piece, split
 from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
 from .trace.dynamo import release
-from .trace.graph import check_compilers_conditions
+from .trace.graph import GraphInput, check_compilers_conditions, module_path
+from .trace.sources import MODULE
 from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
 from .verify.selftest import Outcome, self_test
 from .verify.sharing import excess, sharing
 from .verify.state import ModuleState, own_copy
+from .verify.tolerance import tensors_of
 from .weights import WeightBinding
 
 
@@ -102,22 +106,29 @@ class Builder:
 
     def _build_call(self, call: Call) -> tuple[list[Entry], list[Outcome]]:
         """The programs of one call. Dims the compiler cannot take unbacked are traced again as backed ones."""
+        with self.timeline.phase("observe"):
+            observed = observe(self._run_eager, call, self.target.module, self.target.owner)
         backed: frozenset[str] = frozenset()
         while True:
             traces = self._trace(call, backed)
+            if observed.random:
+                operator = "(which one is not known; the generator's state changed)"
+                raise trace_errors.RandomOperator(owner=self.target.owner, operator=operator, where="")
             try:
-                return self._build_traces(traces)
+                entries, outcomes = self._build_traces(traces, observed)
+                refuse_shared_example(entries[0].program, call)
+                return entries, outcomes
             except errors.CompileFailed as problem:
                 named = _unbacked_dims_in(problem, traces) - backed
                 if not named or str(self.config.dynamic_shapes_config.type) != "auto":
                     raise
                 backed |= named
 
-    def _build_traces(self, traces: list[TracedGraph]) -> tuple[list[Entry], list[Outcome]]:
+    def _build_traces(self, traces: list[TracedGraph], observed: Observation) -> tuple[list[Entry], list[Outcome]]:
         entries: list[Entry] = []
         outcomes: list[Outcome] = []
         for traced in traces:
-            program, scope = self._program(traced)
+            program, scope = self._program(traced, observed)
             if self.config.self_test:
                 outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
             entries.append(self._entry(program))
@@ -126,11 +137,12 @@ class Builder:
 
     def _entry(self, program: Program) -> Entry:
         weights = WeightBinding(
-            self.target.module, program.weight_inputs, self.target.owner, writes=program.writes_module
+            self.target.module, program.weight_inputs, self.target.owner, writes=program.effects.writes_module
         )
+        watched = WeightBinding(self.target.module, _looked_at(program), self.target.owner)
         replaced = self.target.original if self.target.method == "forward" else None
         snapshot = Snapshot(program.traced, self.target.module, replaced)
-        return Entry(program, self.target.signature, weights, snapshot, self.target.device_type, self.state)
+        return Entry(program, self.target.signature, weights, watched, snapshot, self.target.device_type, self.state)
 
     def _trace(self, call: Call, backed: frozenset[str]) -> list[TracedGraph]:
         module = self.target.module
@@ -143,8 +155,7 @@ class Builder:
         self.counters.add("traces", len(traces))
         return traces
 
-    def _program(self, traced: TracedGraph) -> tuple[Program, dict[str, Any]]:
-        observed = observe(self._run_eager, traced, self.target.module)
+    def _program(self, traced: TracedGraph, observed: Observation) -> tuple[Program, dict[str, Any]]:
         with self.timeline.phase("split"):
             splitting_ops = self.config.splitting_ops or []
             steps = split(traced, splitting_ops, self.resolved.sources["splitting_ops"] == "set")
@@ -152,41 +163,31 @@ class Builder:
         ranges = self._ranges(traced)
         backends = [self._backend(step, traced, ranges) for step in steps if isinstance(step, Piece)]
         size_names = list(traced.dims)
-        copied: frozenset[str] = frozenset()
+        copied: dict[str, str] = {}
         while True:
             source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names, copied)
-            program = Program(
-                traced,
-                steps,
-                backends,
-                weights,
-                size_names,
-                arguments,
-                source,
-                [],
-                observed.written,
-                observed.aliased | observed.by_stride,
-                observed.writes_module,
-                observed.written_parameters,
-            )
+            program = Program(traced, steps, backends, weights, size_names, arguments, source, [], observed.effects)
             program.variants = [self._variant(program, interval, scope) for interval in ranges]
-            shared = self._shared_by(program, observed)
-            if shared <= copied:
+            wanted = self._copies(program, observed)
+            if wanted.keys() <= copied.keys():
                 return program, scope
-            copied |= shared
+            copied = wanted | copied
 
-    def _shared_by(self, program: Program, observed: Observation) -> frozenset[str]:
-        """The outputs that share memory where eager's do not: compilers leave out copies that seem to do nothing."""
+    def _copies(self, program: Program, observed: Observation) -> dict[str, str]:
+        """The results to hand out as copies: those that share memory where eager's do not, because a compiler left
+        out a copy that seemed to do nothing, and those that are not contiguous where eager's are."""
         example = program.traced.call
         call = example.with_values({leaf.path: own_copy(leaf.value) for leaf in example.tensors()})
-        state = ModuleState(self.target.module, observed.written_parameters)
+        state = ModuleState(self.target.module, observed.effects.written_parameters)
         try:
             result = self._entry(program).call(*call.args, **call.kwargs)
-            return excess(observed.sharing, sharing(result, call, self.target.module))
+            shared = excess(observed.sharing, sharing(result, call, self.target.module))
+            scattered = {path for path, tensor in tensors_of(result) if not tensor.is_contiguous()}
         except Exception:
-            return frozenset()  # the self-test says what is wrong
+            return {}  # the self-test says what is wrong
         finally:
             state.restore()
+        return dict.fromkeys(scattered & observed.contiguous, "contiguous") | dict.fromkeys(shared, "clone")
 
     def _ranges(self, traced: TracedGraph) -> list[Range]:
         """The ranges and exact sizes of the first dim; without dims, one range for everything."""
@@ -260,8 +261,22 @@ class Builder:
 
         with self.timeline.phase("self_test"):
             program = entry.program
-            written = program.written_parameters
+            written = program.effects.written_parameters
             return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
+
+
+def _looked_at(program: Program) -> list[GraphInput]:
+    """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
+    read = {item.path for item in program.weight_inputs}
+    found: dict[str, GraphInput] = {}
+    for guard in program.traced.guards:
+        path = guard.path
+        if guard.kind != "TENSOR_MATCH" or path is None or path.root != MODULE:
+            continue
+        name = module_path(path.steps)
+        if name not in read and all(kind in ("attr", "item") for kind, _ in path.steps):
+            found[name] = GraphInput("attribute", name, name, path.steps)
+    return list(found.values())
 
 
 def _dims_in(traced: TracedGraph, interval: Range) -> dict[str, Dim]:

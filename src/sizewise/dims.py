@@ -112,6 +112,8 @@ def _is_static(dim: Any) -> bool:
 def _as_dim(path: str, dim: Any) -> Dim:
     if isinstance(dim, Dim):
         return dim
+    if type(dim).__name__ == "_DimHint":
+        raise errors.BadDynamicShapes(argument=path, problem=f"{dim}, which names no range")
     # torch.export.Dim is recognised by shape, so that this file does not import torch.
     if type(dim).__module__.startswith("torch.export") and hasattr(dim, "min") and hasattr(dim, "max"):
         if type(dim).__name__ != "Dim":

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import ambient
-from .calls import Call, Leaf, Shell, Signature
+from .calls import Leaf, Shell, Signature
 from .dims import Dim
-from .errors import SizewiseError
-from .errors import call as errors
 from .guards import Snapshot
 from .program import Program
 from .program import size_variable as program_size
@@ -50,6 +48,7 @@ class Entry:
         program: Program,
         signature: Signature,
         weights: WeightBinding,
+        watched: WeightBinding,
         snapshot: Snapshot,
         device_type: str,
         state: tuple[Any, ...],
@@ -57,12 +56,19 @@ class Entry:
         self.program = program
         self.signature = signature
         self.weights = weights
+        self.watched = watched
         self.snapshot = snapshot
         self.device_type = device_type
         self.state = state
         self.source, scope = _EntryWriter(self).write()
         exec(compile(self.source, "<sizewise entry>", "exec"), scope)
         self.call: Callable[..., Any] = scope["entry"]
+
+    def check_module(self) -> None:
+        """Compare what the trace took for granted about the module. Raises Stale (SW503)."""
+        self.snapshot.check()
+        if len(self.watched):
+            self.watched.fetch()
 
 
 class _EntryWriter:
@@ -80,7 +86,7 @@ class _EntryWriter:
             "sw_DEVICE": entry.device_type,
             "sw_is_transformed": ambient.is_transformed,
             "sw_fetch": entry.weights.fetch,
-            "sw_check_module": entry.snapshot.check,
+            "sw_check_module": entry.check_module if len(entry.watched) else entry.snapshot.check,
             "sw_is_grad_enabled": torch.is_grad_enabled,
             "sw_set_grad_enabled": torch._C._set_grad_enabled,
             # Builtins that an argument may be named after.
@@ -155,9 +161,12 @@ class _EntryWriter:
             f"or {name}.is_neg() or {name}.is_conj()"
         )
         self.shape(leaf, name)
-        fixed = leaf.path in self.program.written or leaf.path in self.program.aliased
-        if fixed:
+        if self.program.effects.needs_contiguous(leaf.path):
             self.miss_if(f"not {name}.is_contiguous()")
+            if self.program.effects.by_stride:
+                # An axis of size 1 is contiguous at any stride, which the module may read.
+                self.scope["sw_strides"] = contiguous_strides
+                self.miss_if(f"{name}.stride() != sw_strides({name}.shape)")
         else:
             self.lines += [f"if not {name}.is_contiguous():", f"    {name} = {name}.contiguous()"]
 
@@ -207,12 +216,16 @@ class _EntryWriter:
 
     def sharing(self) -> None:
         """What is written may share memory with nothing else: not with other arguments, not with the module."""
-        program = self.program
-        if not program.written and not program.writes_module:
+        effects = self.program.effects
+        if effects.by_identity:
+            names = list(self.variables.values())
+            pairs = [f"{a} is {b}" for index, a in enumerate(names) for b in names[index + 1 :]]
+            self.miss_if(" or ".join(pairs))
+        if not effects.written and not effects.writes_module:
             return
         # The arguments as they came: a contiguous copy shares nothing.
         tensors = [leaf.expr for leaf in self.traced.call.tensors()]
-        self.scope["sw_shares"] = _sharing_check(bool(program.written), self.entry.weights)
+        self.scope["sw_shares"] = _sharing_check(bool(effects.written), self.entry.weights)
         self.miss_if(f"sw_shares(({', '.join(tensors)},))")
 
     def run(self) -> None:
@@ -243,6 +256,14 @@ class _EntryWriter:
         return {size: self.program.variant_for(size) for size in range(dim.min, dim.max + 1)}
 
 
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor, those of its axes of size 1 included."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
 def _sharing_check(written: bool, weights: WeightBinding) -> Callable[[Sequence[torch.Tensor]], bool]:
     """Whether arguments share memory with one another (if any is written) or with the module's tensors."""
 
@@ -253,157 +274,3 @@ def _sharing_check(written: bool, weights: WeightBinding) -> Callable[[Sequence[
         return any(overlap(a, b) for a in memory for b in weights.memory)
 
     return shares
-
-
-def diagnose(entries: list[Entry], call: Call, device_type: str) -> SizewiseError:
-    """Why no program serves ``call``: the difference to the program that comes nearest to it."""
-    state = ambient.read(device_type)
-    ranges = _declared(entries)
-    problems = [_difference(entry, call, state, ranges) for entry in entries]
-    # A program that only a size separates from the call is nearer than one with other arguments.
-    return min(problems, key=lambda item: item[0])[1]
-
-
-def _declared(entries: list[Entry]) -> dict[str, Dim]:
-    """The dims with their declared ranges; a backed trace covers a part of them."""
-    parts: dict[str, list[Dim]] = {}
-    for entry in entries:
-        for name, dim in entry.program.traced.dims.items():
-            parts.setdefault(name, []).append(dim)
-    return {n: Dim(n, min(d.min for d in dims), max(d.max for d in dims)) for n, dims in parts.items()}
-
-
-def _difference(
-    entry: Entry, call: Call, state: tuple[Any, ...], ranges: Mapping[str, Dim]
-) -> tuple[int, SizewiseError]:
-    traced = entry.program.traced
-    problem = _structure_difference(traced.call, call, traced.owner)
-    if problem is not None:
-        return 3, problem
-    wanted = {leaf.path: leaf.value for leaf in traced.call.tensors()}
-    for leaf in call.tensors():
-        problem = _tensor_difference(leaf, wanted[leaf.path])
-        if problem is not None:
-            return 2, problem
-    problem = _size_difference(traced.spec, call, wanted, ranges)
-    if problem is not None:
-        return 1, problem
-    for name, seen, built in ambient.differences(state, entry.state):
-        return 0, errors.OtherAmbient(setting=name, seen=seen, wanted=built)
-    return 0, _remaining(entry, call)
-
-
-def _structure_difference(built: Call, call: Call, owner: str) -> SizewiseError | None:
-    wanted = {leaf.path: leaf for leaf in built.leaves}
-    seen = {leaf.path: leaf for leaf in call.leaves}
-    for path in sorted(wanted.keys() | seen.keys(), key=str):
-        first, second = seen.get(path), wanted.get(path)
-        if first is None or second is None:
-            return errors.OtherValue(
-                argument=path, seen=_kind_at(path, call, first), wanted=_kind_at(path, built, second)
-            )
-        if first.is_tensor != second.is_tensor:
-            return errors.OtherValue(argument=path, seen=_word(first.value), wanted=_word(second.value))
-        same = type(first.value) is type(second.value) and repr(first.value) == repr(second.value)
-        if not first.is_tensor and not same:
-            return errors.OtherValue(argument=path, seen=_word(first.value), wanted=_word(second.value))
-    if [(s.path, s.kind, repr(s.keys)) for s in built.shells] != [(s.path, s.kind, repr(s.keys)) for s in call.shells]:
-        wanted_shells = {s.path: s for s in built.shells}
-        for shell in call.shells:
-            other = wanted_shells.get(shell.path)
-            if other is None or (other.kind, repr(other.keys)) != (shell.kind, repr(shell.keys)):
-                was = f"{other.kind.__name__} {other.keys}" if other else "no container"
-                return errors.OtherValue(argument=shell.path, seen=f"{shell.kind.__name__} {shell.keys}", wanted=was)
-    return None
-
-
-def _kind_at(path: str, call: Call, leaf: Leaf | None) -> str:
-    """What a call has at ``path``: a value, a container, or nothing."""
-    if leaf is not None:
-        return _word(leaf.value)
-    containers = {shell.path: shell.kind.__name__ for shell in call.shells}
-    return f"a {containers[path]}" if path in containers else "not there"
-
-
-def _word(value: Any) -> str:
-    return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-
-
-def _tensor_difference(leaf: Leaf, wanted: torch.Tensor) -> SizewiseError | None:
-    tensor = leaf.value
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        cls = type(tensor)
-        return errors.NotPlainTensor(argument=leaf.path, seen=f"a {cls.__module__}.{cls.__qualname__}")
-    if tensor.is_nested:
-        return errors.NotPlainTensor(argument=leaf.path, seen="a nested tensor")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        return errors.NotPlainTensor(argument=leaf.path, seen=f"a tensor with layout {tensor.layout}")
-    if tensor.dtype != wanted.dtype:
-        return errors.WrongDtype(argument=leaf.path, seen=tensor.dtype, wanted=wanted.dtype)
-    if tensor.device != wanted.device:
-        return errors.WrongDevice(argument=leaf.path, seen=tensor.device, wanted=wanted.device)
-    if tensor.requires_grad:
-        return errors.RequiresGrad(argument=leaf.path)
-    if tensor.is_neg() or tensor.is_conj():
-        return errors.NotPlainTensor(argument=leaf.path, seen="a lazily negated or conjugated tensor")
-    return None
-
-
-def _size_difference(
-    spec: Mapping[str, Mapping[int, Dim]],
-    call: Call,
-    wanted: Mapping[str, torch.Tensor],
-    ranges: Mapping[str, Dim],
-) -> SizewiseError | None:
-    sizes: dict[str, tuple[int, str]] = {}
-    for leaf in call.tensors():
-        shape, example = tuple(leaf.value.shape), tuple(wanted[leaf.path].shape)
-        axes = spec.get(leaf.path, {})
-        pattern = tuple(axes[axis].name if axis in axes else size for axis, size in enumerate(example))
-        if len(shape) != len(example):
-            return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern)
-        for axis, size in enumerate(shape):
-            dim = axes.get(axis)
-            if dim is None:
-                if size != example[axis]:
-                    return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern)
-                continue
-            declared = ranges[dim.name]
-            if size not in declared:
-                return errors.SizeOutOfRange(
-                    argument=leaf.path, axis=axis, seen=size, dim=dim.name, min=declared.min, max=declared.max
-                )
-            first = sizes.setdefault(dim.name, (size, f"{leaf.path}.shape[{axis}]"))
-            if first[0] != size:
-                return errors.UnequalDims(
-                    argument=leaf.path, axis=axis, seen=size, dim=dim.name, wanted=first[0], first=first[1]
-                )
-    return None
-
-
-def _remaining(entry: Entry, call: Call) -> SizewiseError:
-    """What is left when structure, dtypes, sizes and ambient state agree."""
-    program = entry.program
-    sizes = {
-        dim.name: leaf.value.shape[axis]
-        for leaf in call.tensors()
-        for axis, dim in program.traced.spec.get(leaf.path, {}).items()
-    }
-    for assumption in program.traced.assumptions:
-        if assumption.relation and sizes[assumption.relation[0]] != sizes[assumption.relation[1]]:
-            first, second = assumption.relation
-            return errors.WrongShape(
-                argument=f"dim {second!r}",
-                seen=sizes[second],
-                wanted=f"{first!r} = {sizes[first]}: {assumption.text}",
-            )
-    for leaf in call.tensors():
-        if leaf.path in program.written | program.aliased and not leaf.value.is_contiguous():
-            return errors.WrittenInputLayout(argument=leaf.path, problem="is not contiguous")
-    if program.written or program.writes_module:
-        names = ", ".join(sorted(program.written or {leaf.path for leaf in call.tensors()}))
-        problem = "shares memory with another argument or with a tensor of the module that is written"
-        return errors.WrittenInputLayout(argument=names, problem=problem)
-    return errors.OtherAmbient(
-        setting="the call", seen="traced or transformed by another subsystem", wanted="plain eager execution"
-    )

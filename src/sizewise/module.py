@@ -17,7 +17,8 @@ from .calls import Signature
 from .config import env
 from .config.compilation import CompilationConfig
 from .counters import Counters
-from .dispatch import MISS, diagnose
+from .diagnose import diagnose
+from .dispatch import MISS
 from .errors import state as errors
 from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
@@ -34,6 +35,9 @@ _SHARED = (
     "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks",
+)
+_COMPILES_NOW = (
+    "sizewise: %s was not warmed up: it is compiled now, in the middle of a call; call warmup(...) before serving"
 )
 _RUN_THE_ORIGINAL = ("generate", "generate_batch")
 """Methods of a transformers model that would call the original forward without saying so."""
@@ -60,7 +64,7 @@ class Generation:
     def refuse_stale(self) -> None:
         """Raises Stale (SW503) where the module is no longer what every program was built for."""
         for entry in self.built.entries:
-            entry.snapshot.check()
+            entry.check_module()
             entry.weights.fetch()
 
     def is_stale(self) -> bool:
@@ -172,7 +176,7 @@ class CompiledModule(nn.Module):
         with self._sw_lock:
             if self._sw_generation is None:
                 self._sw_timeline.record("warmup.by_first_call")
-                logger.warning("%s was not warmed up: it is compiled now, in the middle of a call", self._sw_owner)
+                logger.warning(_COMPILES_NOW, self._sw_owner)
                 self.warmup(*args, **kwargs)
         return self(*args, **kwargs)
 
@@ -359,6 +363,19 @@ class CompiledModule(nn.Module):
 
     def __delattr__(self, name: str) -> None:
         delattr(self.__dict__["__wrapped__"], name)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self.__dict__["__wrapped__"])
+
+    def __getitem__(self, index: Any) -> Any:
+        """A part of the original, where it has parts by index."""
+        return self.__dict__["__wrapped__"][index]
+
+    def __iter__(self) -> Any:
+        return iter(self.__dict__["__wrapped__"])
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self.__dict__["__wrapped__"])})

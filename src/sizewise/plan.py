@@ -119,6 +119,7 @@ def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
         for path, axes in spec.items():
             tensor = values.get(path)
             if tensor is None:
+                _refuse_other_structure(path, values)
                 continue
             if not isinstance(tensor, torch.Tensor):
                 problem = f"it is {type(tensor).__name__} {tensor!r} in this call"
@@ -132,6 +133,16 @@ def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
                     )
                 if sizes.setdefault(dim.name, size) != size:
                     raise errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
+
+
+def _refuse_other_structure(path: str, values: Mapping[str, Any]) -> None:
+    """A declaration for a part of an argument that is a tensor, or for a container as if it were one."""
+    for seen, value in values.items():
+        if path.startswith(f"{seen}[") and isinstance(value, torch.Tensor):
+            problem = f"a declaration for {path}, but {seen} is a tensor in this call"
+            raise errors.BadDynamicShapes(argument=seen, problem=problem)
+        if seen.startswith(f"{path}["):
+            raise errors.BadDynamicShapes(argument=path, problem=f"axes of {path}, which is a container in this call")
 
 
 def _check_axis(path: str, axis: int, tensor: torch.Tensor) -> None:

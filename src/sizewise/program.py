@@ -8,6 +8,7 @@ the output is built as the forward built it.
 from __future__ import annotations
 
 import linecache
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .effects import Effects
 from .piecewise import PiecewiseBackend, Range
 from .split import Piece, SplitCall, Step, is_size
 from .trace.graph import GraphInput, TracedGraph
@@ -48,14 +50,7 @@ class Program:
     arguments: list[str]
     source: str
     variants: list[Variant] = field(default_factory=list)
-    written: frozenset[str] = frozenset()
-    """Paths of arguments that a call writes to."""
-    aliased: frozenset[str] = frozenset()
-    """Paths of arguments that an output is or is a view of, or that are read by their strides: no copy will do."""
-    writes_module: bool = False
-    """Whether a call writes to the module's own tensors."""
-    written_parameters: frozenset[str] = frozenset()
-    """Those of them that are parameters."""
+    effects: Effects = field(default_factory=Effects)
 
     @property
     def pieces(self) -> list[Piece]:
@@ -76,20 +71,22 @@ def build_caller(
     steps: Sequence[Step],
     module: Any,
     size_names: Sequence[str],
-    copied: frozenset[str] = frozenset(),
+    copied: Mapping[str, str] | None = None,
 ) -> tuple[str, dict[str, Any], list[GraphInput], list[str]]:
     """The caller's source, the names it needs, the module tensors it takes, the arguments it takes.
 
-    ``copied`` are the paths of results that are handed out as copies.
+    ``copied`` are the paths of results that are not handed out as they come, with the method that makes the copy.
     """
-    return _CallerWriter(traced, steps, module, size_names, copied).write()
+    return _CallerWriter(traced, steps, module, size_names, copied or {}).write()
 
 
 def load_caller(source: str, scope: Mapping[str, Any], pieces: Sequence[Callable[..., Any]], label: str) -> Any:
     """The function of ``source`` with ``pieces`` in place; its lines show in tracebacks."""
     filename = f"<sizewise program {label}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    namespace: dict[str, Any] = {**scope, **{f"piece_{index}": piece for index, piece in enumerate(pieces)}}
+    # The printed form of a size may call functions of either.
+    named = {f"piece_{index}": piece for index, piece in enumerate(pieces)}
+    namespace: dict[str, Any] = {"math": math, "torch": torch, **scope, **named}
     exec(compile(source, filename, "exec"), namespace)
     return namespace["call"]
 
@@ -101,7 +98,7 @@ class _CallerWriter:
         steps: Sequence[Step],
         module: Any,
         size_names: Sequence[str],
-        copied: frozenset[str],
+        copied: Mapping[str, str],
     ) -> None:
         self.copied = copied
         self.traced = traced
@@ -138,7 +135,9 @@ class _CallerWriter:
         return self.argument_names[path]
 
     def _fresh(self, name: str) -> str:
-        while name in self.taken or re.fullmatch(r"(piece|op|const)_\d+|w\d+|size_\w+|weights|call", name):
+        if re.fullmatch(r"(piece|op|const)_\d+|w\d+|size_\w+|weights|call|math|torch", name):
+            name = f"value_{name}"
+        while name in self.taken:
             name += "_"
         self.taken.add(name)
         return name
@@ -202,7 +201,8 @@ class _CallerWriter:
         if isinstance(value, slice):
             return f"slice({', '.join(map(self._argument_text, (value.start, value.stop, value.step)))})"
         finite = not isinstance(value, float) or value - value == 0
-        if isinstance(value, (type(None), bool, int, float, str)) and finite:
+        # Of these exactly: the text of an IntEnum is no source.
+        if type(value) in (type(None), bool, int, float, str) and finite:
             return repr(value)
         return self._bind("const", value)
 
@@ -237,7 +237,7 @@ class _CallerWriter:
 
     def _output(self, template: Output, path: str) -> str:
         text = self._output_text(template, path)
-        return f"{text}.clone()" if path in self.copied else text
+        return f"{text}.{self.copied[path]}()" if path in self.copied else text
 
     def _output_text(self, template: Output, path: str) -> str:
         kind = template.kind

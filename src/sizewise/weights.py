@@ -47,6 +47,7 @@ class WeightBinding:
         tensors: list[Any] = list(map(getitem, self._containers, self._keys))
         self._layouts = [_layout(tensor) for tensor in tensors]
         self._writes = writes
+        self._repeated = _repeats(tensors)
         self.memory = [memory_of(tensor) for tensor in tensors]
         self._shared = _overlaps(self.memory) if writes else frozenset()
         # One tuple, so that a thread never sees tensors of one moment and a check of another.
@@ -86,17 +87,32 @@ class WeightBinding:
     def _accept(self, tensors: list[Any]) -> None:
         for path, tensor, layout in zip(self.paths, tensors, self._layouts, strict=True):
             if not isinstance(tensor, torch.Tensor) or _layout(tensor) != layout:
-                seen = f"{tuple(tensor.shape)} {tensor.dtype}" if isinstance(tensor, torch.Tensor) else type(tensor)
-                was = f"{layout[1]} {layout[3]}"
-                if isinstance(tensor, torch.Tensor):
-                    was += f", strides {layout[2]}, {layout[0].__name__}"
-                    seen += f", strides {tuple(tensor.stride())}, {type(tensor).__name__}"
-                raise errors.Stale(owner=self.owner, what=f"{path} was {was} at warm-up and is {seen} now")
+                raise errors.Stale(owner=self.owner, what=_change(path, layout, tensor))
+        if _repeats(tensors) != self._repeated:
+            raise errors.Stale(owner=self.owner, what="tensors are tied to one another otherwise than at warm-up")
         memory = [memory_of(tensor) for tensor in tensors]
         if self._writes and _overlaps(memory) != self._shared:
             raise errors.Stale(owner=self.owner, what="tensors that it writes share memory otherwise than at warm-up")
         self.memory = memory
         self._known = (tensors, _same_layouts(tensors, self._layouts))
+
+
+def _change(path: str, layout: tuple[Any, ...], tensor: Any) -> str:
+    """What differs between a tensor and the layout it had."""
+    if not isinstance(tensor, torch.Tensor):
+        return f"{path} was a tensor at warm-up and is a {type(tensor).__name__} now"
+    names = ("class", "shape", "strides", "dtype", "device")
+    pairs = zip(names, layout, _layout(tensor), strict=True)
+    differing = [(name, was, seen) for name, was, seen in pairs if was != seen]
+    was = ", ".join(f"{name} {first}" for name, first, _ in differing)
+    seen = ", ".join(f"{name} {second}" for name, _, second in differing)
+    return f"{path} had {was} at warm-up and has {seen} now"
+
+
+def _repeats(tensors: list[Any]) -> list[int]:
+    """For each tensor the place where it, the same object, comes first."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(tensor), index) for index, tensor in enumerate(tensors)]
 
 
 Memory = tuple[int, int]

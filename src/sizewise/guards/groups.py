@@ -110,6 +110,18 @@ def attribute_group(places: Sequence[tuple[Any, str, str]]) -> Group:
     return ExactGroup(labels, readers, lambda: list(map(getattr, owners, names)))
 
 
+def flags_group(places: Sequence[tuple[Any, str, str]]) -> Group:
+    """Whether parameters require grad; an absent one (None) does not."""
+    containers, keys, labels = (list(column) for column in zip(*places, strict=True))
+
+    def flag(container: Any, key: str) -> bool:
+        return container[key] is not None and container[key].requires_grad
+
+    readers = [lambda c=c, k=k: flag(c, k) for c, k in zip(containers, keys, strict=True)]
+    names = [f"{label}.requires_grad" for label in labels]
+    return ExactGroup(names, readers, lambda: list(map(flag, containers, keys)))
+
+
 def length_group(places: Sequence[tuple[Any, str]]) -> Group:
     values, labels = (list(column) for column in zip(*places, strict=True))
     readers = [lambda v=v: len(v) for v in values]

@@ -22,6 +22,7 @@ from .groups import (
     KeysGroup,
     OwnersGroup,
     attribute_group,
+    flags_group,
     item_group,
     length_group,
 )
@@ -42,6 +43,7 @@ class Places:
         self._absent: dict[tuple[int, str], Place] = {}
         self._owners: dict[int, tuple[Any, str]] = {}
         self._environment = False
+        self._flags: list[Place] = []
 
     def value(self, parent: Any, kind: str, key: Any, label: str, owner: str = "") -> None:
         """What ``parent`` has at ``key``; ``owner`` is what a message calls ``parent``."""
@@ -76,6 +78,38 @@ class Places:
         self.length(value, label)
         for key in value:
             self.value(value, "item", key, label)
+
+    def contents(self, value: Any, label: str) -> None:
+        """Everything in a container that is returned, and in the containers in it."""
+        if isinstance(value, (list, tuple)):
+            self.length(value, label)
+            items = list(enumerate(value))
+        elif isinstance(value, dict):
+            self.keys(value, label)
+            items = list(value.items())
+        elif isinstance(value, (set, frozenset)):
+            return self.keys(value, label)
+        else:
+            return None
+        for key, item in items:
+            self.value(value, "item", key, f"{label}[{key!r}]")
+            self.contents(item, f"{label}[{key!r}]")
+        return None
+
+    def attributes(self, value: Any, label: str) -> None:
+        """Which attributes an object has of its own, and those that are plain values."""
+        if type(getattr(value, "__dict__", None)) is not dict:
+            return
+        self.keys(vars(value), f"the attributes of {label}")
+        for name, item in vars(value).items():
+            if isinstance(item, CONSTANT_TYPES):
+                self.value(value, "attr", name, f"{label}.{name}", label)
+
+    def flags(self, module: nn.Module) -> None:
+        """Which parameters require grad."""
+        for name, part in module.named_modules():
+            for key in part._parameters:
+                self._flags.append((part._parameters, key, f"{name}.{key}" if name else key))
 
     def hooks(self, value: Any, label: str) -> None:
         self._hooks.setdefault(id(value), (value, label))
@@ -123,6 +157,8 @@ class Places:
         if self._owners:
             absent = [AbsentGroup(inside)] if inside else []
             groups.append(OwnersGroup(list(self._owners.values()), [*absent, *_item_groups(inner)]))
+        if self._flags:
+            groups.append(flags_group(self._flags))
         if self._environment:
             groups.append(EnvironmentGroup())
         return groups

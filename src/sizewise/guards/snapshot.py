@@ -17,9 +17,10 @@ from torch import nn
 from ..calls import CONSTANT_TYPES
 from ..errors import state as state_errors
 from ..errors import trace as errors
-from ..trace.dynamo import MODULE, GuardRecord, argument_path
+from ..trace.dynamo import argument_path
+from ..trace.evidence import RETURNED, GuardRecord
 from ..trace.graph import TracedGraph, module_path
-from ..trace.sources import SourcePath
+from ..trace.sources import MODULE, SourcePath
 from ..trace.twin import REGISTRIES
 from .groups import Group, OwnersGroup
 from .places import Places
@@ -45,10 +46,11 @@ class Snapshot:
         self.owner = traced.owner
         self._places = Places()
         self._reader = _Reader(module, traced.scope, forward)
+        self._objects: list[tuple[Any, str]] = []
         self._classes = {type(part) for part in module.modules()}
         for guard in traced.guards:
             self._add(guard, traced)
-        self._keep_functions(traced.code)
+        self._keep_functions(module, traced.code)
         for name in ("_global_forward_hooks", "_global_forward_pre_hooks"):
             self._places.hooks(getattr(nn.modules.module, name), "every module")
         self._groups = self._places.groups()
@@ -114,7 +116,7 @@ class Snapshot:
                 why = f"its value cannot be read again ({type(problem).__name__}: {problem})"
                 raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why) from problem
 
-    def _keep_functions(self, traced: frozenset[types.CodeType]) -> None:
+    def _keep_functions(self, module: nn.Module, traced: frozenset[types.CodeType]) -> None:
         """The functions a trace went through that no guard is on: Dynamo guards a class, not what is in it.
 
         Of classes that are not a library's all methods are kept, of the others those whose code was traced.
@@ -134,6 +136,13 @@ class Snapshot:
                         self._places.code(function)
         if any(code.co_filename in _ENVIRONMENT_FILES for code in traced):
             self._places.environment()
+        if any("requires_grad" in code.co_names for code in traced):
+            self._places.flags(module)
+        own_code = [code for code in traced if not _is_in_library(code)]
+        if any({"vars", "__dict__"} & {*code.co_names} for code in own_code):
+            # Dynamo puts no guard on what is read through the dict of an object.
+            for value, label in self._objects:
+                self._places.attributes(value, label)
 
     def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
         for length in range(1, len(path.steps) + (1 if with_value else 0)):
@@ -142,10 +151,13 @@ class Snapshot:
             return
         value = self._reader.fetch(path)
         label = _label(path)
-        if isinstance(value, types.FunctionType) and not _is_library(value.__module__):
+        if guard.kind == RETURNED:
+            self._places.contents(value, label)
+        elif isinstance(value, types.FunctionType) and not _is_library(value.__module__):
             self._places.code(value)
         elif guard.kind == "TYPE_MATCH" and type(value).__module__ != "builtins":
             self._classes.add(type(value))
+            self._objects.append((value, label))
         if guard.kind in _OWNERS:
             if hasattr(value, "__dict__"):
                 self._places.owner(value, guard.attribute, label)
@@ -168,6 +180,8 @@ class Snapshot:
             return  # follows from the parent, which is kept
         if kind in ("key", "key_item"):
             self._places.keys(parent, owner)
+            if kind == "key_item":
+                self._places.value(parent, "item", list(parent)[key], _label(path))
             return
         if len(path.steps) >= 4 and path.steps[-2][0] == "dict" and path.steps[-4] == ("attr", "__mro__"):
             # Read from the n-th class of an object: no class before it may get the attribute.
@@ -219,6 +233,10 @@ def _function_of(member: Any) -> types.FunctionType | None:
 def _is_library(module: str | None) -> bool:
     """Whether nobody is expected to replace what is in this Python module while it serves."""
     return (module or "").partition(".")[0] in ("torch", "transformers", "os")
+
+
+def _is_in_library(code: types.CodeType) -> bool:
+    return any(f"/{package}/" in code.co_filename for package in ("torch", "transformers"))
 
 
 def _label(path: SourcePath) -> str:

@@ -31,6 +31,7 @@ TREATMENT: dict[str, tuple[str, str]] = {
     "FUNCTORCH_STACK_MATCH": ("ambient", "functorch transforms run the original"),
     "AUTOGRAD_SAVED_TENSORS_HOOKS": ("entry", "every call runs without gradients"),
     # values
+    "RETURNED": ("snapshot", "what is returned as it is is compared"),
     "CONSTANT_MATCH": ("snapshot", "the value is compared"),
     "CONSTANT_SUBCLASS_MATCH": ("snapshot", "the value is compared"),
     "BOOL_MATCH": ("snapshot", "the value is compared"),

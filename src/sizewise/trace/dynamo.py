@@ -29,9 +29,9 @@ from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..locks import ForkLock
-from .sources import SourcePath, path_of
+from .evidence import GuardRecord, record, returned_values, side_effects
+from .sources import MODULE
 
-MODULE = "__sizewise_module__"
 ARGUMENT = "__sizewise_argument_"
 _MARKER_BASE = 2**40
 _counter = itertools.count()
@@ -41,35 +41,8 @@ TRACING = ForkLock()
 
 _DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
 
-HARMLESS_EFFECTS = (
-    # transformers.utils.output_capturing sets and resets it around every forward.
-    "._active_collector",
-)
-"""Side effects that leave nothing behind, by the end of the name Dynamo gives them."""
-
 UNBACKED = "unbacked"
 BACKED = "backed"
-
-
-@dataclass
-class GuardRecord:
-    """One guard Dynamo made: its kind, what it is on, and an argument some kinds have.
-
-    ``path`` is None where the guard is on no value (sizes, ambient state) or where its source is of a class
-    that `sources` does not know; ``source`` names that class.
-    """
-
-    kind: str
-    name: str
-    path: SourcePath | None
-    source: str
-    attribute: str = ""
-    other: SourcePath | None = None
-    """The second place of a guard on two of them."""
-
-    @property
-    def in_words(self) -> str:
-        return f"{self.kind} on {str(self.path).replace(MODULE, 'self') if self.path else self.name or 'the process'}"
 
 
 class _IntMarker(int):
@@ -127,23 +100,24 @@ def capture(
     _mark(call, spec, policy)
     seen: dict[str, Any] = {}
     guards: list[GuardRecord] = []
-    side_effects: list[str] = []
+    effects: list[str] = []
 
     def backend(graph: fx.GraphModule, _inputs: list[Any], **_: Any) -> Any:
         context = torch._guards.TracingContext.get()
         markers = [_stand_in(index, node) for index, node in enumerate(_outputs(graph))]
-        side_effects.extend(_side_effects())
+        effects.extend(side_effects())
+        guards.extend(returned_values())
         seen.update(graph=graph, context=context, fake_mode=context.fake_mode, markers=markers)
 
         def stand_in(*_args: Any) -> Any:
-            if side_effects:
+            if effects:
                 raise _Stop
             return markers
 
         return stand_in
 
     def drop_guards(entries: Any) -> list[bool]:
-        guards.extend(_record(entry) for entry in entries)
+        guards.extend(record(entry) for entry in entries)
         return [False] * len(entries)
 
     with _quiet_dynamo():
@@ -164,7 +138,7 @@ def capture(
         result=result,
         markers=seen["markers"],
         guards=guards,
-        side_effects=side_effects,
+        side_effects=effects,
         fake_mode=seen["fake_mode"],
         context=seen["context"],
         call=call,
@@ -306,27 +280,6 @@ def _quiet_dynamo() -> Iterator[None]:
         yield
 
 
-def _side_effects() -> list[str]:
-    """What the code around the graph would do to Python objects, by Dynamo's names; called by a backend.
-
-    Dynamo's output graph is found on the stack: the backend is called from one of its methods. Its own
-    warning about side effects goes through ``warnings``, which other threads may be changing.
-    """
-    frame = inspect.currentframe()
-    while frame is not None:
-        owner: Any = frame.f_locals.get("self")
-        if type(owner).__name__ == "OutputGraph" and hasattr(owner, "get_replayed_side_effect_source_refs"):
-            sources = owner.get_replayed_side_effect_source_refs()
-            return [source for source in sources if not source.endswith(HARMLESS_EFFECTS)]
-        frame = frame.f_back
-    raise errors.NotTraceable(
-        owner="the module",
-        reason=f"torch {torch.__version__} does not say which side effects a trace has",
-        where="",
-        hint="use torch 2.11 to 2.14.",
-    )
-
-
 @contextmanager
 def _no_log_of_errors() -> Iterator[None]:
     """Torch's handlers pass no warnings and errors on: what they would print is part of the error raised.
@@ -347,19 +300,17 @@ def _no_log_of_errors() -> Iterator[None]:
             handler.removeFilter(is_asked_for)
 
 
-def _record(entry: Any) -> GuardRecord:
-    source = entry.orig_guard.originating_source
-    keywords = getattr(entry.orig_guard.create_fn, "keywords", {})
-    attribute = str(keywords.get("attr", ""))
-    second = keywords.get("source_b")
-    other = path_of(second) if second is not None else None
-    return GuardRecord(entry.guard_type, entry.name, path_of(source), type(source).__name__, attribute, other)
-
-
 def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:
     """Dynamo's exception as a Sizewise error that shows the user's own line."""
     text = str(problem)
     where = user_location(problem)
+    if "cannot be converted to Scalar" in text:
+        # The code around the graph took a number out of a stand-in.
+        reason, hint = (
+            "it returns a number taken from a tensor, or computed from a size as a float",
+            ("return the tensor, or the size itself, and compute the number outside."),
+        )
+        raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
     reason = _in_words(_first_line(text), call)
     if any(sign in text for sign in _DATA_DEPENDENT) or "GuardOnDataDependentSymNode" in text:
         raise SizeGuard(reason=reason, where=where, owner=owner) from problem

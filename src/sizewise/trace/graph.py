@@ -14,9 +14,10 @@ from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from . import dynamo
+from .evidence import GuardRecord
 from .outputs import Output, read_template
 from .shapes import Assumption, SizeFunction, SymbolTable, expression, settle
-from .sources import SourcePath, path_of
+from .sources import MODULE, SourcePath, path_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class TracedGraph:
     policy: dict[str, str]
     symbols: SymbolTable
     assumptions: list[Assumption]
-    guards: list[dynamo.GuardRecord]
+    guards: list[GuardRecord]
     call: Call
     fake_mode: Any
     context: Any
@@ -81,7 +82,7 @@ def interpret(
         SizeAssumption (SW210), RandomOperator (SW217), NotTraceable (SW207), EmptyGraph (SW219).
     """
     if raw.side_effects:
-        sources = ", ".join(source.replace(f"L['{dynamo.MODULE}']", "self") for source in raw.side_effects)
+        sources = ", ".join(source.replace(f"L['{MODULE}']", "self") for source in raw.side_effects)
         raise errors.SideEffect(owner=owner, sources=sources)
     _refuse_random(raw.graph, owner)
     symbols, equal_dims = _symbols(raw, spec, dims)
@@ -174,7 +175,7 @@ def _input(node: fx.Node, raw: dynamo.RawTrace, module: nn.Module, symbols: Symb
     }
     if path is not None:
         return GraphInput("dynamic", node.name, path, **meta)
-    if source.root != dynamo.MODULE:
+    if source.root != MODULE:
         raise errors.UnboundInput(owner=owner, source=text)
     kind = "attribute"
     if len(source.steps) >= 2 and source.steps[-2] == ("attr", "_parameters"):

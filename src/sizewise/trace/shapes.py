@@ -37,7 +37,7 @@ class SizeFunction:
     dims: tuple[str, ...]
 
     def __call__(self, sizes: Mapping[str, int]) -> Any:
-        return eval(self.source, {"math": math}, dict(sizes))
+        return eval(self.source, {"math": math, "torch": torch}, dict(sizes))
 
 
 class SymbolTable:

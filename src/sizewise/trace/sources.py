@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+MODULE = "__sizewise_module__"
+"""The name of the module in the traced function."""
+
 # Wrappers that say how a value is treated and add no step to the path.
 _TRANSPARENT = {
     "NNModuleSource",

@@ -1,4 +1,7 @@
-"""What an eager call does besides computing: what it writes to, and what its results share memory with."""
+"""What an eager call does besides computing: what it writes to, what its results share memory with.
+
+It runs before anything is traced, so that what a model sets up at its first forward is there.
+"""
 
 from __future__ import annotations
 
@@ -10,84 +13,83 @@ import torch
 from torch import nn
 
 from ..calls import Call
+from ..effects import Effects
 from ..errors import build as errors
-from ..errors import trace as trace_errors
-from ..trace.graph import TracedGraph
 from .sharing import Sharing, sharing
 from .state import ModuleState, ParameterWatch, in_words, own_copy, same_bits
-from .tolerance import compare, sum_depth
+from .tolerance import compare, sum_depth, tensors_of
 
 Runner = Callable[[Call], Any]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What an eager call does to its arguments."""
+    """One eager call and its repetitions."""
 
-    written: frozenset[str]
-    aliased: frozenset[str]
-    """Arguments that an output is, or shares memory with."""
-    writes_module: bool
-    """Whether the call writes to the module's own tensors."""
-    written_parameters: frozenset[str]
-    """Those of them that are parameters."""
-    by_stride: frozenset[str]
-    """All arguments, where a result depends on how they lie in memory and not only on their values."""
+    effects: Effects
     sharing: Sharing
     """What the results share memory with."""
+    contiguous: frozenset[str]
+    """The results that are contiguous."""
+    random: bool
+    """Whether the random generator moved."""
 
 
-def observe(run_eager: Runner, traced: TracedGraph, module: nn.Module) -> Observation:
-    """Which arguments an eager call writes to, and which its outputs are or share memory with.
+def observe(run_eager: Runner, call: Call, module: nn.Module, owner: str) -> Observation:
+    """What the user's module does for ``call``; its tensors and the random generator are put back.
 
     Raises:
         EagerFails (SW309): the module does not run on its own example.
     """
     state = ModuleState(module)
-    call = traced.call.with_values({leaf.path: own_copy(leaf.value) for leaf in traced.call.tensors()})
-    versions = {leaf.path: leaf.value._version for leaf in call.tensors()}
+    own = call.with_values({leaf.path: own_copy(leaf.value) for leaf in call.tensors()})
+    versions = {leaf.path: leaf.value._version for leaf in own.tensors()}
     generator = torch.get_rng_state()
     watch = ParameterWatch(module)
     try:
         with watch:
-            result = run_eager(call)
+            run_eager(own)
     except Exception as problem:
         sizes = f"the example's shapes {call.shapes()}"
-        raise errors.EagerFails(owner=traced.owner, sizes=sizes, cause=in_words(problem)) from problem
+        raise errors.EagerFails(owner=owner, sizes=sizes, cause=in_words(problem)) from problem
     finally:
         writes_module = state.changed() or bool(watch.written)
         state.restore()
         watch.restore()
-    if not torch.equal(generator, torch.get_rng_state()):
-        torch.set_rng_state(generator)
-        operator = "(which one is not known; the generator's state changed)"
-        raise trace_errors.RandomOperator(owner=traced.owner, operator=operator, where="")
-    before = {leaf.path: leaf.value for leaf in traced.call.tensors()}
+    random = not torch.equal(generator, torch.get_rng_state())
+    before = call.tensor_values()
     written = frozenset(
         leaf.path
-        for leaf in call.tensors()
+        for leaf in own.tensors()
         # A write through `.data` shows in the values only.
         if leaf.value._version != versions[leaf.path] or not same_bits(leaf.value, before[leaf.path])
     )
-    shared = sharing(result, call, module)
-    aliased = frozenset(leaf.path for leaf in call.tensors() if any(leaf.path in names for names in shared.values()))
-    by_stride = frozenset[str]()
     parameters = frozenset(watch.written)
-    if _depends_on_layout(run_eager, traced, ModuleState(module, parameters)):
-        by_stride = frozenset(leaf.path for leaf in call.tensors())
-    return Observation(written, aliased, writes_module, parameters, by_stride, shared)
+    state = ModuleState(module, parameters)
+    own = call.with_values({leaf.path: own_copy(leaf.value) for leaf in call.tensors()})
+    # Once more: a dispatch mode keeps torch from shortcuts whose results lie otherwise in memory.
+    result = run_eager(own)
+    state.restore()
+    shared = sharing(result, own, module)
+    returned = frozenset(leaf.path for leaf in own.tensors() if any(leaf.path in names for names in shared.values()))
+    by_stride = _depends_on(run_eager, state, [_laid_out(call, how) for how in (_plain, _every_second, _transposed)])
+    by_identity = not written and _depends_on_identity(run_eager, state, call)
+    torch.set_rng_state(generator)
+    effects = Effects(written, returned, writes_module, parameters, by_stride, by_identity)
+    contiguous = frozenset(path for path, tensor in tensors_of(result) if _is_contiguous(tensor))
+    return Observation(effects, shared, contiguous, random)
 
 
-def _depends_on_layout(run_eager: Runner, traced: TracedGraph, state: ModuleState) -> bool:
-    """Whether eager mode gives something else, or fails, for the same values at other strides.
+def _is_contiguous(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and tensor.is_contiguous()
 
-    Arguments that are not contiguous are copied before a program gets them, which such a module would notice.
-    """
+
+def _depends_on(run_eager: Runner, state: ModuleState, calls: list[Call]) -> bool:
+    """Whether eager mode gives something else for one of ``calls``, which have equal values, or fails."""
     depth = sum_depth(state.module)
     outcomes = []
     try:
-        for layout in (own_copy, _every_second, _transposed):
-            call = traced.call.with_values({leaf.path: layout(leaf.value) for leaf in traced.call.tensors()})
+        for call in calls:
             outcomes.append((run_eager(call), call.tensor_values()))
             state.restore()
     except Exception:
@@ -96,6 +98,39 @@ def _depends_on_layout(run_eager: Runner, traced: TracedGraph, state: ModuleStat
         state.restore()
     plain, *others = outcomes
     return any(compare(plain, other, depth) is not None for other in others)
+
+
+def _laid_out(call: Call, how: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+    """The call with the same values at other strides.
+
+    Arguments that are not contiguous are copied before a program gets them, which a module that reads strides would
+    notice.
+    """
+    return call.with_values({leaf.path: how(leaf.value) for leaf in call.tensors()})
+
+
+def _depends_on_identity(run_eager: Runner, state: ModuleState, call: Call) -> bool:
+    """Whether it makes a difference that two arguments of equal values are one tensor (``query is key``)."""
+    first: dict[tuple[Any, ...], torch.Tensor] = {}
+    same: dict[str, torch.Tensor] = {}
+    for leaf in call.tensors():
+        kind = (tuple(leaf.value.shape), leaf.value.dtype, leaf.value.device)
+        same[leaf.path] = first.setdefault(kind, _plain(leaf.value))
+    if len(first) == len(same):
+        return False
+    apart = call.with_values({path: own_copy(tensor) for path, tensor in same.items()})
+    try:
+        run_eager(apart)
+    except Exception:
+        return False  # the values of one do not fit the other: that they are the same is not a case
+    finally:
+        state.restore()
+    apart = call.with_values({path: own_copy(tensor) for path, tensor in same.items()})
+    return _depends_on(run_eager, state, [apart, call.with_values(same)])
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _every_second(tensor: torch.Tensor) -> torch.Tensor:

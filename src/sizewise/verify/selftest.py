@@ -81,7 +81,7 @@ def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> list[Call]:
     """The example cut or repeated to ``sizes``, and the same with every integer at the example's smallest."""
     example = resized(traced.call, traced.spec, sizes)
     smallest = {
-        leaf.path: torch.full_like(leaf.value, int(leaf.value.min()))
+        leaf.path: torch.full_like(leaf.value, int(leaf.value.to(torch.int64).min()))
         for leaf in example.tensors()
         if not (leaf.value.is_floating_point() or leaf.value.is_complex()) and leaf.value.numel()
     }

@@ -27,7 +27,8 @@ class ModuleState:
 
     def changed(self) -> bool:
         """Whether a tensor differs from what was kept."""
-        return any(not same_bits(tensor, self._kept[name]) for name, tensor in self._tensors().items())
+        now = self._tensors()
+        return any(name in now and not same_bits(now[name], kept) for name, kept in self._kept.items())
 
     def restore(self) -> None:
         """Write the kept values back, in place, where they differ."""
@@ -43,6 +44,8 @@ class ModuleState:
 
 class ParameterWatch(TorchDispatchMode):
     """Notices which parameters are written while it is on, and keeps each as it was before its first write."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -66,7 +69,8 @@ class ParameterWatch(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = kwargs or {}
-        if func._schema.is_mutable:
+        # A higher-order operator has no schema; what it runs inside comes here by itself.
+        if getattr(getattr(func, "_schema", None), "is_mutable", False):
             for index, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     self._keep(args[index] if index < len(args) else given.get(argument.name))
