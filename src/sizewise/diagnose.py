@@ -23,7 +23,18 @@ def diagnose(entries: list[Entry], call: Call, device_type: str) -> SizewiseErro
     ranges = _declared(entries)
     problems = [_difference(entry, call, state, ranges) for entry in entries]
     # A program that only a size separates from the call is nearer than one with other arguments.
-    return min(problems, key=lambda item: item[0])[1]
+    nearest = min(problems, key=lambda item: item[0])[1]
+    if isinstance(nearest, errors.OtherValue):
+        return _all_values(nearest, [problem for _, problem in problems])
+    return nearest
+
+
+def _all_values(nearest: errors.OtherValue, problems: list[SizewiseError]) -> SizewiseError:
+    """The same error with what every program wants of that argument."""
+    argument = nearest.fields["argument"]
+    same = [p for p in problems if isinstance(p, errors.OtherValue) and p.fields["argument"] == argument]
+    wanted = " or ".join(dict.fromkeys(str(problem.fields["wanted"]) for problem in same))
+    return errors.OtherValue(argument=argument, seen=nearest.fields["seen"], wanted=wanted)
 
 
 def _declared(entries: list[Entry]) -> dict[str, Dim]:
@@ -51,6 +62,7 @@ def _difference(
     if problem is not None:
         return 1, problem
     for name, seen, built in ambient.differences(state, entry.state):
+        seen, built = ("off" if value is None else value for value in (seen, built))
         return 0, errors.OtherAmbient(setting=name, seen=seen, wanted=built)
     return 0, _remaining(entry, call)
 
@@ -84,7 +96,7 @@ def _kind_at(path: str, call: Call, leaf: Leaf | None) -> str:
     if leaf is not None:
         return _word(leaf.value)
     containers = {shell.path: shell.kind.__name__ for shell in call.shells}
-    return f"a {containers[path]}" if path in containers else "not there"
+    return f"a {containers[path]}" if path in containers else "left out"
 
 
 def _word(value: Any) -> str:

@@ -35,8 +35,11 @@ def bench(
     calls: Annotated[int, typer.Option("--calls", min=1, help="Calls after the first one.")] = 60,
     seed: Annotated[int, typer.Option("--seed", help="Decides the sizes and the values.")] = 0,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="torch's threads; torch's own choice if absent.")
-    ] = None,
+        int,
+        typer.Option(
+            "--threads", min=1, help="torch's threads. With more than one, peers that take turns slow each other."
+        ),
+    ] = 1,
     peers: Annotated[
         str, typer.Option("--peers", help="What to compare with: eager, compile, both with a comma.")
     ] = "eager,compile",
@@ -55,7 +58,9 @@ def bench(
 
     Exit code 1: a result differs from eager's by more than rounding.
 
-    Example: sizewise bench app.py:make --calls 20 --threads 1
+    A minute or two: both compilers start cold.
+
+    Example: sizewise bench app.py:make --calls 20
     """
     chosen = _chosen(peers)
     # torch comes with it; `sizewise --help` does without.
@@ -64,8 +69,7 @@ def bench(
     from .race import measure
 
     config = config_from(backend, assignments)
-    if threads is not None:
-        torch.set_num_threads(threads)
+    torch.set_num_threads(threads)
     loaded = load_target(target)
     with users_code():
         measured = measure(loaded, config, chosen, calls, seed, cold=not warm_cache)
@@ -103,7 +107,7 @@ def _show(answer: dict[str, Any]) -> None:
     cache = "cold caches" if answer["cold"] else "the cache as it was"
     show(
         f"{answer['target']}: {answer['calls']} calls, {dims or 'no size changes'}; "
-        f"torch {answer['torch']}, {answer['threads']} threads, {cache}, seed {answer['seed']}"
+        f"torch {answer['torch']}, {_counted(answer['threads'], 'thread')}, {cache}, seed {answer['seed']}"
     )
     columns = (
         "",
@@ -112,7 +116,7 @@ def _show(answer: dict[str, Any]) -> None:
         "worst call",
         "95 %",
         "median",
-        "same call vs\ntorch.compile",
+        "time against\ntorch.compile",
         "largest\ndifference",
     )
     show(table(columns, [_row(name, peer) for name, peer in answer["peers"].items()], numbers=True))
@@ -124,6 +128,10 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 _LABELS = {"sizewise": "Sizewise", "eager": "eager", "compile": "torch.compile"}
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _row(name: str, peer: dict[str, Any]) -> list[str | Text]:

@@ -73,6 +73,14 @@ class StateNotEqualToEager(BuildError, RuntimeError):
     remedy = "keep state in registered buffers that are written in place, or pass it as arguments."
 
 
+class ProgramFails(BuildError, RuntimeError):
+    code = "SW312"
+    message = (
+        "{owner} compiled, but at {sizes} its program raises where eager mode does not: {cause}. It is not served."
+    )
+    remedy = "{hint}"
+
+
 class PieceLayout(BuildError, RuntimeError):
     code = "SW311"
     message = (

@@ -101,7 +101,7 @@ class InputClass(TraceError, TypeError):
 class TrainingMode(TraceError, RuntimeError):
     code = "SW214"
     message = "{owner} is in training mode (first such submodule: {submodule}). Sizewise is for inference only."
-    remedy = "call .eval() on the module before warm-up."
+    remedy = "call .eval() on the module."
 
 
 class UnsupportedModule(TraceError, NotImplementedError):

@@ -24,6 +24,12 @@ class Pieces:
     distinct: int
 
 
+_POLICY = {
+    "unbacked": "one trace for every size (unbacked)",
+    "backed": "traced from 2, and at 1 apart (backed)",
+}
+
+
 @dataclass(frozen=True)
 class Report:
     """``print(report)`` gives a page; `to_json` the same as JSON."""
@@ -31,6 +37,7 @@ class Report:
     owner: str
     state: str
     pieces: Pieces
+    programs: int
     dims: dict[str, dict[str, Any]]
     sizes: list[dict[str, Any]]
     guards: list[str]
@@ -55,8 +62,9 @@ class Report:
             f"  pieces    {self.pieces.total}, of which {self.pieces.distinct} distinct; "
             f"{self.pieces.compiled} compiled"
         )
+        lines.append(f"  programs  {self.programs}")
         for name, dim in self.dims.items():
-            lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {dim['policy']}")
+            lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {_POLICY.get(dim['policy'], 'one size')}")
         equal = sum(size["verdict"] == "equal" for size in self.sizes)
         lines.append(f"  checked   {equal} of {len(self.sizes)} sizes equal to eager before serving")
         for phase in ("trace", "compile", "self_test"):
@@ -74,6 +82,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
     return Report(
         owner=owner,
         state=state,
+        programs=len(programs),
         pieces=Pieces(sum(len(p.pieces) for p in programs), compiled, len(backends)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],

@@ -353,6 +353,7 @@ def _first_line(text: str) -> str:
 
 
 _WAYS_OUT = {
+    "builtin `print`": "remove the print from the forward.",
     "no fake impl registered": "register one with the operator's register_fake: the result's shape, uncomputed.",
     "when making fake tensor call": "run the module in eager mode on these inputs: it probably fails there as well.",
     "Data-dependent branching": "use torch.where instead of the branch, or pass the condition in as a Python value.",

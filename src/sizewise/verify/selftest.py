@@ -108,6 +108,23 @@ def _known_cause(module: nn.Module) -> str:
     )
 
 
+def _undeclared_axes(traced: TracedGraph) -> str:
+    """What to declare, where an axis without a Dim has the size that a declared one has in the example."""
+    sizes = _sizes_of(traced)
+    found = [
+        f"axis {axis} of {leaf.path} ({size}, as {name})"
+        for leaf in traced.call.tensors()
+        for axis, size in enumerate(leaf.value.shape)
+        for name in [next((name for name, known in sizes.items() if known == size), "")]
+        if name and axis not in traced.spec.get(leaf.path, {})
+    ]
+    if not found:
+        return ""
+    return (
+        f"an axis without a Dim keeps the size of the example: if it changes with another, declare {', '.join(found)}."
+    )
+
+
 class _EagerProblem(Exception):
     """The module itself failed; its exception is the cause."""
 
@@ -137,10 +154,10 @@ def _trial(
         except SizewiseError:
             raise
         except Exception as problem:
-            what = f"raises {in_words(problem)}"
-            raise errors.NotEqualToEager(
-                owner=traced.owner, sizes=where, path="the call", difference=what, hint=""
-            ) from problem
+            hint = (
+                _undeclared_axes(traced) or 'report the module, with CompilationConfig(backend="eager") tried as well.'
+            )
+            raise errors.ProgramFails(owner=traced.owner, sizes=where, cause=in_words(problem), hint=hint) from problem
         after = state.current()
         difference = compare(reference, seen, depth)
         if difference is not None and math.isfinite(difference.relative):
