@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import traceback
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 
 from sizewise.errors import SizewiseError
 from sizewise.errors.page import PAGES, page_of, read_page
@@ -43,7 +46,10 @@ def run(setup: str, snippet: str) -> str:
 
 
 def _outcome(setup: str, snippet: str) -> str:
-    names: dict[str, Any] = {"__name__": "__main__"}
+    # A real module: torch's tracing looks globals up by the name of theirs.
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    names: dict[str, Any] = vars(main)
     torch.manual_seed(0)
     try:
         exec(compile(setup, "<setup>", "exec"), names)

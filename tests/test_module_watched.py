@@ -214,3 +214,32 @@ def test_parts_by_index() -> None:
     assert len(fast) == 2
     assert list(fast) == list(module)
     assert ready()
+
+
+class ClassTensor(nn.Module):
+    table = torch.arange(4.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table
+
+
+def test_a_tensor_of_the_class() -> None:
+    fast = ready(ClassTensor())
+    torch.testing.assert_close(fast(X), X + torch.arange(4.0))
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.append(1)
+        return x * 2
+
+
+def test_a_module_that_is_refused_for_its_side_effects_has_not_run() -> None:
+    module = Counts()
+    with pytest.raises(trace_errors.SideEffect):
+        ready(module)
+    assert module.calls == []

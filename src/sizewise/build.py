@@ -106,11 +106,18 @@ class Builder:
 
     def _build_call(self, call: Call) -> tuple[list[Entry], list[Outcome]]:
         """The programs of one call. Dims the compiler cannot take unbacked are traced again as backed ones."""
-        with self.timeline.phase("observe"):
-            observed = observe(self._run_eager, call, self.target.module, self.target.owner)
+        observed: Observation | None = None
         backed: frozenset[str] = frozenset()
         while True:
-            traces = self._trace(call, backed)
+            try:
+                traces = self._trace(call, backed)
+            except trace_errors.NotTraceable as problem:
+                if observed is not None:
+                    raise
+                # A model may set itself up at its first forward: run that, then try once more.
+                observed = self._observe_or(problem, call)
+                continue
+            observed = observed or self._observe(call)
             if observed.random:
                 operator = "(which one is not known; the generator's state changed)"
                 raise trace_errors.RandomOperator(owner=self.target.owner, operator=operator, where="")
@@ -123,6 +130,16 @@ class Builder:
                 if not named or str(self.config.dynamic_shapes_config.type) != "auto":
                     raise
                 backed |= named
+
+    def _observe(self, call: Call) -> Observation:
+        with self.timeline.phase("observe"):
+            return observe(self._run_eager, call, self.target.module, self.target.owner)
+
+    def _observe_or(self, problem: Exception, call: Call) -> Observation:
+        try:
+            return self._observe(call)
+        except errors.EagerFails:
+            raise problem from problem.__cause__
 
     def _build_traces(self, traces: list[TracedGraph], observed: Observation) -> tuple[list[Entry], list[Outcome]]:
         entries: list[Entry] = []

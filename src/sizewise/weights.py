@@ -10,7 +10,7 @@ many tensors in one call. Checked on torch 2.13.0. Without it the same is compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import nn
 from .errors import state as errors
 from .errors import trace as trace_errors
 from .trace.graph import GraphInput, module_path
+from .trace.sources import SourcePath
 
 Check = Callable[..., bool]
 
@@ -155,9 +156,7 @@ def _same_layouts(tensors: list[Any], layouts: list[tuple[Any, ...]]) -> Check:
 
 def _place(module: nn.Module, item: GraphInput, owner: str) -> tuple[Any, Any]:
     """The dict or list that holds a tensor, and its key there."""
-    value: Any = module
-    for kind, key in item.steps[:-1]:
-        value = getattr(value, key) if kind == "attr" else value[key]
+    value: Any = SourcePath("local", "", item.steps[:-1]).fetch(module)
     kind, key = item.steps[-1]
     if kind == "attr":
         holder = vars(value) if hasattr(value, "__dict__") else {}
@@ -165,15 +164,17 @@ def _place(module: nn.Module, item: GraphInput, owner: str) -> tuple[Any, Any]:
             if key in holder.get(registry, {}):
                 return holder[registry], key
         value = holder
-    if not isinstance(value, (dict, list, tuple)) or not isinstance(
-        value[key] if _has(value, key) else None, torch.Tensor
-    ):
+    found = value[key] if _has(value, key) else None
+    if not isinstance(found, torch.Tensor):
         raise trace_errors.UnboundInput(owner=owner, source=f"self.{module_path(item.steps)}")
     return value, key
 
 
 def _has(container: Any, key: Any) -> bool:
-    return key in container if isinstance(container, dict) else isinstance(key, int) and key < len(container)
+    if isinstance(container, (list, tuple)):
+        return isinstance(key, int) and key < len(container)
+    # The attributes of a class come as a read-only mapping.
+    return isinstance(container, Mapping) and key in container
 
 
 def named_tensor(module: nn.Module, name: str) -> GraphInput:
