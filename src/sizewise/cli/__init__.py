@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from .app import make_app
-from .output import BROKEN_PIPE, INTERRUPTED
-
 __all__ = ["main"]
+
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""Exit codes, as shells give them for SIGINT and SIGPIPE."""
 
 
 def main() -> None:
@@ -17,9 +17,16 @@ def main() -> None:
 
 
 def _run() -> int | str | None:
+    # The application's parts take longer to load than most answers of `explain` take to find.
+    from .explaining import quick
+
     code: int | str | None = 0
     try:
-        make_app()(prog_name="sizewise")
+        code = quick(sys.argv[1:])
+        if code is None:
+            from .app import make_app
+
+            make_app()(prog_name="sizewise")
     except SystemExit as stop:
         code = stop.code
     except KeyboardInterrupt:

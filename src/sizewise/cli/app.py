@@ -11,10 +11,16 @@ from .bench import bench
 from .compile import compile
 from .demo import demo
 from .doctor import doctor
+from .errors_index import index
+from .errors_site import build, serve
+from .explain import explain
 from .output import guarded, show
 
-COMMANDS = (demo, compile, bench, doctor)
+COMMANDS = (demo, compile, bench, doctor, explain)
 """In the order of the help."""
+
+ERRORS = (index, build, serve)
+"""The commands below ``sizewise errors``."""
 
 
 def make_app() -> typer.Typer:
@@ -31,6 +37,10 @@ def make_app() -> typer.Typer:
     app.callback()(root)
     for command in COMMANDS:
         app.command(command.__name__)(guarded(command))
+    errors = typer.Typer(name="errors", help="The error reference: what packages raise, and a site of it.")
+    for below in ERRORS:
+        errors.command(below.__name__)(guarded(below))
+    app.add_typer(errors, no_args_is_help=True)
     return app
 
 

@@ -25,13 +25,12 @@ from rich.text import Text
 from ..config import env
 from ..errors import SizewiseError
 from ..errors import command as errors
+from . import BROKEN_PIPE
 from .blame import cause_of, place_of
 
 ANSWER_IS_NO = 1
 NAMED_FAILURE = 3
-INTERRUPTED = 130
-BROKEN_PIPE = 141
-"""What shells report of a process that was interrupted, and of one that a closed pipe ended."""
+"""Exit codes; `BROKEN_PIPE` and `INTERRUPTED` of the package are the others."""
 
 PIPE_WIDTH = 120
 """Rich's 80 columns where there is no terminal would cut paths into pieces."""

@@ -58,10 +58,11 @@ def check() -> None:
         if name in VARIABLES:
             read(VARIABLES[name])
             continue
-        near = get_close_matches(name, VARIABLES, n=1)
+        # Without the prefix, which makes any two of them alike.
+        near = get_close_matches(name.removeprefix(PREFIX), [known.removeprefix(PREFIX) for known in VARIABLES], n=1)
         raise errors.UnknownEnvironmentVariable(
             name=name,
             value=os.environ[name],
-            suggestion=f"write {near[0]}, or " if near else "",
+            suggestion=f"write {PREFIX}{near[0]}, or " if near else "",
             known=", ".join(VARIABLES),
         )

@@ -63,3 +63,18 @@ class UnexpectedProblem(CommandError, RuntimeError):
     code = "SW708"
     message = "the command {command!r} met an error that Sizewise has no name for, at {where}: {cause}."
     remedy = "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`."
+
+
+class UnknownPackage(CommandError, ModuleNotFoundError):
+    code = "SW709"
+    message = "no package named {package!r} with Python sources is installed beside Sizewise."
+    remedy = (
+        "give the name that pip lists, or the path to a folder with the package's sources, "
+        "and run the command with the Python that has the package."
+    )
+
+
+class NoPackageThere(CommandError, FileNotFoundError):
+    code = "SW710"
+    message = "cannot read a package's sources at {path}: {problem}."
+    remedy = "give the folder of one package, the one with its __init__.py, or the folder that holds it alone."

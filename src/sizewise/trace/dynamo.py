@@ -317,7 +317,7 @@ def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:
     if type(problem).__name__ == "ConstraintViolationError" or "ConstraintViolation" in text:
         raise SizeGuard(reason=reason, where=where, owner=owner) from problem
     hint = _hints(text) or (
-        "name an operator in splitting_ops around the part that cannot be traced, or rewrite that line."
+        "rewrite that line, or compile the parts of the module around it."
     )
     raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
 

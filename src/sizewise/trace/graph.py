@@ -267,7 +267,7 @@ def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, where: str) 
         owner=owner,
         reason=f"a size or value depends on the data ({names})",
         where=where,
-        hint="use a mask instead of selecting elements, or name the operator in splitting_ops.",
+        hint="use a mask instead of selecting elements, or compile the parts of the module around it.",
     )
 
 

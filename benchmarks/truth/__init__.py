@@ -1,0 +1,1 @@
+"""Calls of torch's public functions that raise, each for a reason of its own."""

