@@ -243,3 +243,18 @@ def test_a_module_that_is_refused_for_its_side_effects_has_not_run() -> None:
     with pytest.raises(trace_errors.SideEffect):
         ready(module)
     assert module.calls == []
+
+
+def test_a_model_that_sets_itself_up_at_its_first_eager_call_is_not_stale_after_it() -> None:
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes)).eval()
+    dims = {"input_ids": {0: BATCH, 1: Dim("seq", 1, 16)}}
+    ids = torch.randint(0, 20, (3, 5))
+    fast = sizewise.compile(model, dynamic_shapes=dims, backend="eager")
+    fast.warmup(input_ids=ids, output_hidden_states=True)
+    with torch.no_grad():
+        wanted = model(input_ids=ids, output_hidden_states=True)
+    assert fast.state == "ready"
+    assert compare(wanted, fast(input_ids=ids, output_hidden_states=True)) is None

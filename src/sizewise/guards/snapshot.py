@@ -31,6 +31,7 @@ _KEYS = {"DICT_CONTAINS", "DICT_NOT_CONTAINS", "DICT_KEYS_MATCH", "DICT_VERSION"
 _MEMBERS = {"SET_CONTAINS", "SET_NOT_CONTAINS"}
 _ENVIRONMENT_FILES = (os.getenv.__code__.co_filename, os.__file__)
 """Where the code of ``os.getenv`` and ``os.environ`` says it is from."""
+_SITE = "site-packages"
 _OWNERS = {"NOT_PRESENT_IN_GENERIC_DICT", "HASATTR"}
 
 
@@ -236,7 +237,10 @@ def _is_library(module: str | None) -> bool:
 
 
 def _is_in_library(code: types.CodeType) -> bool:
-    return any(f"/{package}/" in code.co_filename for package in ("torch", "transformers"))
+    file = code.co_filename
+    # The standard library is beside os.py, frozen modules have no file.
+    standard = file.startswith("<frozen") or (file.startswith(os.path.dirname(os.__file__)) and _SITE not in file)
+    return standard or any(f"/{package}/" in file for package in ("torch", "transformers"))
 
 
 def _label(path: SourcePath) -> str:
