@@ -90,3 +90,13 @@ def test_every_error_is_raised_somewhere() -> None:
     source = "\n".join(path.read_text() for path in ROOT.rglob("*.py") if path.parent.name != "errors")
     unused = [e.__name__ for e in ERRORS.values() if e.__name__ not in raised and f".{e.__name__}" not in source]
     assert not unused
+
+
+def test_codes_are_only_ever_added() -> None:
+    """The lock file names every code: a new one is added to it, a gone one stays as `retired`."""
+    lines = (ROOT / "errors" / "codes.lock").read_text().splitlines()
+    locked = dict(line.split() for line in lines if line and not line.startswith("#"))
+    assert {code: error.__name__ for code, error in ERRORS.items()} == {
+        code: name for code, name in locked.items() if name not in ("retired", "reserved")
+    }
+    assert list(locked) == sorted(locked)
