@@ -3,7 +3,7 @@
 The JSON answer:
 
     {"match": {"record": {...}, "confidence": float, "why": [str], "site": {...}, "package": {...}} | null,
-     "alternatives": [the same], "looksLike": "cpp" | "interpreter" | "third-party" | "python" | "no-error" | null}
+     "alternatives": [the same], "looksLike": "cpp" | "interpreter" | "third-party" | "unknown" | "no-error" | null}
 """
 
 from __future__ import annotations

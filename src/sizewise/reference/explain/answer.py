@@ -11,7 +11,7 @@ from ...errors.record import Record
 from ..store import Site, Store
 from .candidates import candidates
 from .evidence import FLOOR, Evidence, variants, weigh
-from .origins import LooksLike, looks_like
+from .origins import LooksLike, looks_like, repeats_cpp
 from .paste import read
 from .told import Paste, Told
 
@@ -86,8 +86,15 @@ def explain(text: str, store: Store | None, own: bool = True) -> Answer:
     chosen = _chosen(best)
     others = _others(best, chosen)
     if chosen is None:
-        return Answer(None, [match_of(one) for one in others], looks_like(paste, indexed))
+        return Answer(None, [match_of(one) for one in others], _kind(paste, indexed, others))
     return Answer(match_of(chosen), [match_of(one) for one in others], None)
+
+
+def _kind(paste: Paste, indexed: Sequence[str], others: Sequence[Evidence]) -> LooksLike:
+    kind = looks_like(paste, indexed)
+    if kind == "unknown" and any(one.form in ("whole", "longer") and repeats_cpp(one.stored) for one in others[:1]):
+        return "cpp"
+    return kind
 
 
 def _own(paste: Paste) -> Match | None:

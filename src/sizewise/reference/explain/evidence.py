@@ -31,6 +31,8 @@ _SAYS = {
     "shorter": "pattern: the message is the beginning of this template",
     "words": "words: the message and this template share runs of words",
 }
+_OF_OPERATORS = frozenset({None, "RuntimeError", "IndexError", "ValueError", "TypeError", "NotImplementedError"})
+"""What torch's C++ operators raise."""
 _ROOTS = frozenset({"BaseException", "Exception"})
 
 
@@ -232,9 +234,7 @@ def _place(confidence: float, form: str, place: int, site: Site) -> tuple[float,
 
 def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collection[str]) -> float:
     """What speaks against any record of the Python sources."""
-    if told.kind != "exception":
-        return 1.0
-    if told.raises is False:
+    if told.kind == "exception" and told.raises is False:
         # The line that failed raises nothing: the error came from below it.
         return 0.35
     frame = told.last
@@ -245,6 +245,11 @@ def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collecti
     known = place >= 2 or (stored.error_class == told.error_class and "." in (told.error_class or ""))
     if not known and origins.foreign(told, indexed):
         return 0.3
+    traced = (
+        told.relation == "inside" or "FakeTensor" in told.message or "TorchRuntimeError" in (told.error_class or "")
+    )
+    if place < 1 and not traced and told.short_class in _OF_OPERATORS and origins.repeats_cpp(stored):
+        return 0.45
     if place < 2 and origins.says_below(told):
         # Python sources repeat texts of C++ and of the interpreter; only the place tells them apart. A text of theirs
         # that stands in a hole was passed on.

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from .bounded import LINE
 
 MOST_LINES = 6000
+MARGIN = 200
+"""Characters of a line in which the margin of an exception group starts."""
 _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
 _FILE = r"(?P<file>[\w./\\-]+\.(?:py|cpp|cc|cu|h)):(?P<line>\d+)"
 _TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
@@ -37,14 +39,15 @@ _LOGGED = (
     re.compile(rf"\[{_TIME}\](?: \[\d+/\d+(?:_\d+)?\])? (?P<file>[\w.]+): \[{_LEVEL}\] ?"),
     # what `logging` is often told to write
     re.compile(
-        rf"\[?{_TIME}\]?[ ,-]*(?:\[?[\w.:-]{{1,80}}\]? ?[-|:] ?)?[\[|]? ?{_LEVEL} ?[\]|]?[ :|-]*"
-        rf"(?:\[?{_FILE}\]?[ :-]*)?"
+        rf"\[?{_TIME}\]?[ ,-]{{0,8}}(?:\[?[\w.:-]{{1,80}}\]? ?[-|:] ?)?[\[|]? ?{_LEVEL} ?[\]|]?[ :|-]{{0,8}}"
+        rf"(?:\[?{_FILE}\]?[ :-]{{0,8}})?"
     ),
     re.compile(rf"(?:\[{_LEVEL}\]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?=[\w.]+:))[ :]*(?P<file>[\w.]+:(?=\S))?"),
     re.compile(rf"{_LEVEL}: +(?=\S)"),
     re.compile(rf"\[?{_TIME}\]? (?=\S)"),
 )
-_GROUP = re.compile(r"(?: *\| ?)+|(?=\s*\+ Exception Group)\s*\+ | *\|?(?: *\|)* {0,8}\+-[+-]*(?:-| \d| \.\.\.).*$")
+_MARGIN = re.compile(r" {0,200}\| ?|\+ (?=Exception Group)")
+_RULE = re.compile(r"\+-[+-]*(?:-|-- (?:\d+|\.\.\.) -+)$")
 _QUOTE = re.compile(r"(?:> ?){1,3}(?=\S)")
 _PYTEST = re.compile(r"E {3,}(?=\S)")
 
@@ -85,8 +88,21 @@ def read_line(raw: str) -> Line:
         if taken.text == line.text:
             break
         line = taken
-    margin = _GROUP.match(line.text)
-    return Line(line.text[margin.end() :], *_tail(line)) if margin else line
+    return Line(_without_margin(line.text), *_tail(line))
+
+
+def _without_margin(text: str) -> str:
+    """Without what is drawn left of the errors of an exception group; its rules are empty lines."""
+    if "|" not in text[:MARGIN] and "+" not in text[:MARGIN]:
+        return text
+    position = 0
+    while found := _MARGIN.match(text, position):
+        position = found.end()
+    rest = text[position:]
+    start = rest.lstrip()
+    if start.startswith("+ Exception Group"):
+        return start[2:]
+    return "" if _RULE.fullmatch(start) else rest
 
 
 def _tail(line: Line) -> tuple[str, str, str, int]:

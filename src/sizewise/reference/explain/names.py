@@ -23,8 +23,7 @@ def named(name: str, store: Store | None) -> list[Match]:
     if published is not None and store is not None and (stored := _published(published, store)):
         return [_match(stored, f"published as {name}")]
     if found := own.named(published.code if published is not None else name):
-        record, site, why = found
-        return [Match(record, 1.0, why, site, "sizewise", own.VERSION)]
+        return [Match(record, 1.0, why, site, "sizewise", own.VERSION) for record, site, why in found]
     if store is None:
         return []
     if _ID.fullmatch(name):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
+from ..store import Stored
 from . import phrases
 from .told import Paste, Told
 
-LooksLike = Literal["cpp", "interpreter", "third-party", "python", "no-error"]
+LooksLike = Literal["cpp", "interpreter", "third-party", "unknown", "no-error"]
 
 WORDS: dict[str, str] = {
     "cpp": "an error raised in C++ or CUDA code, which has no line in the Python sources",
     "interpreter": "an error raised by the Python interpreter or its standard library",
     "third-party": "an error of a package that is not in the index",
-    "python": "an error of Python code that the index does not have",
+    "unknown": "an error that the index does not have",
     "no-error": "a text with no error in it",
 }
 
@@ -68,17 +70,33 @@ _HOME = frozenset(
     }
 )
 
+MIRRORS = (
+    "torch/_refs/",
+    "torch/_prims/",
+    "torch/_prims_common/",
+    "torch/_decomp/",
+    "torch/_meta_registrations.py",
+    "torch/_subclasses/fake_impls.py",
+    "torch/jit/_shape_functions.py",
+)
+"""Where torch repeats in Python what its C++ operators check, texts and all."""
+
+
+def repeats_cpp(stored: Stored) -> bool:
+    """Whether a record stands only where torch repeats the checks of its C++ operators."""
+    return all(site.path.startswith(MIRRORS) for site in stored.sites)
+
 
 def looks_like(paste: Paste, indexed: Collection[str]) -> LooksLike:
     """What the text's main error looks like. ``indexed``: the distributions whose errors would have been found."""
     errors = [told for told in paste.told if told.kind in ("exception", "warning", "log")]
     if not errors:
-        texts = [kind for told in paste.told if (kind := kind_of(told, paste, indexed)) != "python"]
+        texts = [kind for told in paste.told if (kind := kind_of(told, paste, indexed)) != "unknown"]
         return "cpp" if paste.marks else texts[0] if texts else "no-error"
     if all(told.kind == "log" and told.level in ("DEBUG", "INFO") for told in errors) and not paste.marks:
         return "no-error"
     kinds = [kind_of(told, paste, indexed) for told in reversed(errors)]
-    return next((kind for kind in kinds if kind != "python"), "python")
+    return next((kind for kind in kinds if kind != "unknown"), "unknown")
 
 
 def kind_of(told: Told, paste: Paste, indexed: Collection[str]) -> LooksLike:
@@ -93,15 +111,18 @@ def kind_of(told: Told, paste: Paste, indexed: Collection[str]) -> LooksLike:
         return "third-party"
     if told.raises is False and told.short_class in ("RuntimeError", "IndexError", "TypeError", "ValueError"):
         return "cpp" if told.short_class == "RuntimeError" else "interpreter"
-    return "python"
+    return "unknown"
 
 
+# Asked for every record that is weighed.
+@lru_cache(maxsize=64)
 def says_cpp(told: Told) -> bool:
     """Whether the message is one that C++ code says."""
     torch_class = (told.error_class or "").startswith(("torch.", "c10"))
     return bool(_CPP.search(told.message[:_MESSAGE])) or (torch_class and told.short_class in _CPP_CLASSES)
 
 
+@lru_cache(maxsize=64)
 def says_interpreter(told: Told) -> bool:
     """Whether the message is one that Python itself says."""
     if told.short_class in _ONLY_INTERPRETER:

@@ -39,22 +39,22 @@ def _frames(paste: Paste) -> Sequence[Frame]:
     return next((told.frames for told in reversed(paste.told) if told.frames), ())
 
 
-def named(name: str) -> Own | None:
-    """The error with this code, id, slug, class name, or another name that its page gives."""
+def named(name: str) -> list[Own]:
+    """The errors with this code, id, slug, class name, or another name that a page gives; classes may share a name."""
     errors = errors_by_code()
     if found := _CODE.fullmatch(name):
         error = errors.get(f"SW{found[1]}")
-        return _own(error, [f"code: {error.code}"]) if error else None
-    for error in errors.values():
-        if name in (error.__name__, slug_of(error.message), _id(error)):
-            return _own(error, ["name"])
+        return [_own(error, [f"code: {error.code}"])] if error else []
+    same = [error for error in errors.values() if name in (error.__name__, slug_of(error.message), _id(error))]
+    if same:
+        return [_own(error, ["name"]) for error in same]
     for path in sorted(PAGES.glob("*.toml")):
         # Few pages give other names: not worth the reading of them all.
         if path.stem in errors and name in path.read_text(encoding="utf-8"):
             page = page_of(path.stem)
             if page is not None and name in page.aliases:
-                return _own(errors[path.stem], ["another name of it"])
-    return None
+                return [_own(errors[path.stem], ["another name of it"])]
+    return []
 
 
 def _id(error: type[SizewiseError]) -> str:

@@ -34,7 +34,7 @@ _WARNING = re.compile(
 )
 _VALIDATION = re.compile(r"\s+(?P<kind>Value error|Assertion failed), (?P<said>.*?)(?: \[type=\w+, input_value=.*)?$")
 _CPP = re.compile(
-    r"^\s*(?:what\(\): |terminate called after|Exception raised from .{1,300}\.(?:cpp|h|cu|cuh):\d+)", re.M
+    r"^[ \t]{0,40}(?:what\(\): |terminate called after|Exception raised from .{1,300}\.(?:cpp|h|cu|cuh):\d+)", re.M
 )
 _FATAL = re.compile(r"^(?:Fatal Python error: |Segmentation fault|.{0,40}core dumped|Killed$)", re.M)
 _CODE = re.compile(r"\[(SW\d{3})\]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..overlay import written_for
 from ..store import Stored
 
 
@@ -14,4 +15,4 @@ def written(stored: Stored) -> Mapping[str, Any]:
     Two names more are understood: ``aliases`` (other ids and slugs) and ``related`` (ids, codes or slugs).
     This is the one place where what was written meets what was read off the sources.
     """
-    return {}
+    return written_for(stored.distribution.name, stored.error_class, stored.template)
