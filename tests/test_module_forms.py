@@ -128,8 +128,7 @@ def test_a_first_call_that_compiles_says_so_once(caplog: pytest.LogCaptureFixtur
         fast(X)
         fast(X)
     assert [record.getMessage() for record in caplog.records] == [
-        "sizewise: Net was not warmed up: it is compiled now, in the middle of a call; "
-        "call warmup(...) before serving"
+        "sizewise: Net was not warmed up: it is compiled now, in the middle of a call; call warmup(...) before serving"
     ]
 
 

@@ -325,10 +325,7 @@ def test_empty_sections_are_left_out_and_a_commit_is_linked(whole: Catalogue, re
     assert entry is not None
     page = Page(page_text(whole, entry))
     assert "vllm-project/vllm · error · ValueError" in page.text
-    heads = [
-        text for text in ("What it means", "Solutions", "Example fix", "When it", "How to", "Tags") if text in page.text
-    ]
-    assert heads == ["Tags"]
+    assert "What it means" in page.text  # somebody wrote about it
     assert "in Config.check, where self.mode == Mode.VLLM" in page.text
     assert "vllm/compilation/monitor.py:7 in again" in page.text
     assert (
@@ -340,6 +337,8 @@ def test_empty_sections_are_left_out_and_a_commit_is_linked(whole: Catalogue, re
     gone = whole.entry(records[4].id)
     assert gone is not None
     page = Page(page_text(whole, gone))
+    written = ("What it means", "Solutions", "Example fix", "When it", "How to")
+    assert not [text for text in written if text in page.text]
     assert "Thrown at other/gone.py:12" in page.text and not page.of("mark") and "GitHub" not in page.text
     assert "other@1.0 (2026-08-14)" in page.text and f"sizewise explain {gone.record.id}" in page.text
 

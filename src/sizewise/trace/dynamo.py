@@ -316,9 +316,7 @@ def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:
         raise SizeGuard(reason=reason, where=where, owner=owner) from problem
     if type(problem).__name__ == "ConstraintViolationError" or "ConstraintViolation" in text:
         raise SizeGuard(reason=reason, where=where, owner=owner) from problem
-    hint = _hints(text) or (
-        "rewrite that line, or compile the parts of the module around it."
-    )
+    hint = _hints(text) or ("rewrite that line, or compile the parts of the module around it.")
     raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
 
 
