@@ -263,7 +263,7 @@ def _likely_reason(name: str, text: str) -> tuple[str, str]:
             "that the C++ compiler refused the generated code",
             'run `sizewise doctor` to check the compiler; CompilationConfig(backend="eager") needs none.',
         )
-    if "No space left" in text or isinstance(name, OSError):
+    if "No space left" in text:
         return "that the disk is full", "free space in the directory that TORCHINDUCTOR_CACHE_DIR names."
     return (
         "an operator that the compiler cannot handle with symbolic sizes",
