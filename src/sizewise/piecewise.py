@@ -21,6 +21,7 @@ from .config.compilation import CompilationConfig
 from .errors import SizewiseError
 from .errors import build as errors
 from .errors import config as config_errors
+from .trace.lines import location_in
 from .trace.shapes import concrete, expression, narrowed
 
 logger = logging.getLogger("sizewise.piecewise")
@@ -175,7 +176,7 @@ class PiecewiseBackend:
             except SizewiseError:
                 raise
             except Exception as problem:
-                raise compile_failed(problem, self.name) from problem
+                raise compile_failed(problem, self.name, location_in(self.graph, problem)) from problem
         return entry.artifact
 
     @contextmanager
@@ -245,8 +246,8 @@ def checked_sizes(sizes: Iterable[Any] | None) -> list[int]:
     return found
 
 
-def compile_failed(problem: Exception, piece: str) -> SizewiseError:
-    """A compiler's exception as a Sizewise error; the cause is kept by the raise."""
+def compile_failed(problem: Exception, piece: str, where: str) -> SizewiseError:
+    """A compiler's exception as a Sizewise error; the cause is kept by the raise. ``where``: the user's line."""
     text = str(problem)
     last = [line.strip() for line in text.splitlines() if line.strip()]
     cause = f"{type(problem).__name__}: {last[0] if last else 'no message'}"
@@ -254,7 +255,7 @@ def compile_failed(problem: Exception, piece: str) -> SizewiseError:
     if name == "InvalidCxxCompiler" or "InvalidCxxCompiler" in text:
         return errors.NoCompiler(seen=cause)
     reason, hint = _likely_reason(name, text)
-    return errors.CompileFailed(reason=reason, piece=piece, cause=cause, hint=hint)
+    return errors.CompileFailed(reason=reason, piece=piece, cause=cause, where=where, hint=hint)
 
 
 def _likely_reason(name: str, text: str) -> tuple[str, str]:

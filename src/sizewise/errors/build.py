@@ -9,7 +9,7 @@ class CompileFailed(BuildError, RuntimeError):
     code = "SW301"
     message = (
         "Sizewise failed to compile the model. The most likely reason for this is {reason}. "
-        "Seen in piece {piece}: {cause}"
+        "Seen in piece {piece}: {cause}{where}"
     )
     remedy = "{hint}"
 

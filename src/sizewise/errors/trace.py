@@ -43,13 +43,13 @@ class NoDynamicDims(TraceError, ValueError):
 
 class NotTraceable(TraceError, RuntimeError):
     code = "SW207"
-    message = "{owner} cannot be traced as one graph: {reason}{where}"
+    message = "{owner} cannot be traced as one graph: {reason}{where}{graph_break}"
     remedy = "{hint}"
 
 
 class SizeBranch(TraceError, RuntimeError):
     code = "SW208"
-    message = "{owner} takes another path for some sizes of {dims}: {reason}{where}"
+    message = "{owner} takes another path for some sizes of {dims}: {reason}{where}{graph_break}"
     remedy = (
         "compare sizes in tensor operations (torch.where, masks) instead of in Python, or declare ranges of "
         "sizes on one side of the branch."

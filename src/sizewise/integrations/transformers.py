@@ -83,7 +83,8 @@ def attention_forward(
     if unsupported or dropout:
         what = ", ".join(unsupported) or f"dropout {dropout}"
         hint = 'set the model\'s attention to "eager": model.set_attn_implementation("eager").'
-        raise errors.NotTraceable(owner=type(module).__name__, reason=f"attention with {what}", where="", hint=hint)
+        name = type(module).__name__
+        raise errors.NotTraceable(owner=name, reason=f"attention with {what}", where="", graph_break="", hint=hint)
     if attention_mask is not None and attention_mask.dtype == torch.bool:
         attention_mask = _additive(attention_mask, query.dtype)
     if position_bias is not None:

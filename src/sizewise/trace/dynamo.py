@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -30,16 +30,14 @@ from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..locks import ForkLock
 from .evidence import GuardRecord, record, returned_values, side_effects
-from .sources import MODULE
+from .problems import explain
+from .sources import ARGUMENT, MODULE
 
-ARGUMENT = "__sizewise_argument_"
 _MARKER_BASE = 2**40
 _counter = itertools.count()
 
 TRACING = ForkLock()
 """Held while a trace or a compile changes torch's process-wide configuration."""
-
-_DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
 
 UNBACKED = "unbacked"
 BACKED = "backed"
@@ -130,7 +128,7 @@ def capture(
         except _Stop:
             pass
         except Exception as problem:
-            _explain(problem, owner, call)
+            explain(problem, owner, call)
     if "graph" not in seen:
         raise errors.EmptyGraph(owner=owner)
     return RawTrace(
@@ -298,80 +296,3 @@ def _no_log_of_errors() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(is_asked_for)
-
-
-def _explain(problem: Exception, owner: str, call: Call) -> NoReturn:
-    """Dynamo's exception as a Sizewise error that shows the user's own line."""
-    text = str(problem)
-    where = user_location(problem)
-    if "cannot be converted to Scalar" in text:
-        # The code around the graph took a number out of a stand-in.
-        reason, hint = (
-            "it returns a number taken from a tensor, or computed from a size as a float",
-            ("return the tensor, or the size itself, and compute the number outside."),
-        )
-        raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
-    reason = _in_words(_first_line(text), call)
-    if any(sign in text for sign in _DATA_DEPENDENT) or "GuardOnDataDependentSymNode" in text:
-        raise SizeGuard(reason=reason, where=where, owner=owner) from problem
-    if type(problem).__name__ == "ConstraintViolationError" or "ConstraintViolation" in text:
-        raise SizeGuard(reason=reason, where=where, owner=owner) from problem
-    hint = _hints(text) or ("rewrite that line, or compile the parts of the module around it.")
-    raise errors.NotTraceable(owner=owner, reason=reason, where=where, hint=hint) from problem
-
-
-class SizeGuard(Exception):
-    """The trace needed to know a size. Internal: the policy decides what to do about it."""
-
-    def __init__(self, reason: str, where: str, owner: str) -> None:
-        super().__init__(reason)
-        self.reason, self.where, self.owner = reason, where, owner
-
-
-def user_location(problem: BaseException) -> str:
-    """``\\n  at file:line in function: code`` of the innermost user frame Dynamo recorded, or ''."""
-    stack = getattr(problem, "real_stack", None) or ()
-    frames = [frame for frame in stack if not frame.filename.startswith("<sizewise")]
-    if not frames:
-        return ""
-    # The user's line says more than the one in torch that it led to.
-    frame = ([frame for frame in frames if "/torch/" not in frame.filename] or frames)[-1]
-    code = f": {frame.line}" if frame.line else ""
-    return f"\n  at {frame.filename}:{frame.lineno} in {frame.name}{code}"
-
-
-def _first_line(text: str) -> str:
-    """The part of a torch message that says what happened, on one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    failed = re.search(r"got (\w+)\((['\"])(.+?)\2\)", text)
-    if failed and "fake tensor" in text:
-        return f"{failed.group(1)}: {failed.group(3)}"
-    telling = [line for line in lines if line.startswith("- Not all values") or "Could not guard" in line]
-    return (telling or lines or ["no message"])[0].removeprefix("- ")
-
-
-_WAYS_OUT = {
-    "builtin `print`": "remove the print from the forward.",
-    "no fake impl registered": "register one with the operator's register_fake: the result's shape, uncomputed.",
-    "when making fake tensor call": "run the module in eager mode on these inputs: it probably fails there as well.",
-    "Data-dependent branching": "use torch.where instead of the branch, or pass the condition in as a Python value.",
-    "Data dependent operator": "use a mask instead of a size or value taken from the data.",
-    "item() call": "keep the value a tensor, or pass it in as a Python number.",
-}
-"""What to do by a part of torch's message; torch's own hints speak of torch.compile."""
-
-
-def _in_words(reason: str, call: Call) -> str:
-    """Dynamo's names for the traced function's locals replaced by the user's."""
-    reason = reason.replace(f"L['{MODULE}']", "self")
-    reason = re.sub(rf"L\['{ARGUMENT}(\d+)'\]", lambda found: call.passed[int(found.group(1))].path, reason)
-    return re.sub(r"\.size\(\)\[(\d+)\]", r".shape[\1]", reason)
-
-
-def _hints(text: str) -> str:
-    """What to do: ours where the message is known, else torch's own hints, as one line."""
-    for sign, way_out in _WAYS_OUT.items():
-        if sign in text:
-            return way_out
-    found = re.findall(r"^\s*Hint: (.+)$", text, re.MULTILINE)
-    return " ".join(dict.fromkeys(found))

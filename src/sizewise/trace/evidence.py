@@ -65,6 +65,7 @@ def side_effects() -> list[str]:
         owner="the module",
         reason=f"torch {torch.__version__} does not say which side effects a trace has",
         where="",
+        graph_break="",
         hint="use torch 2.11 to 2.14.",
     )
 

@@ -15,6 +15,7 @@ from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from . import dynamo
 from .evidence import GuardRecord
+from .lines import node_location
 from .outputs import Output, read_template
 from .shapes import Assumption, SizeFunction, SymbolTable, expression, settle
 from .sources import MODULE, SourcePath, path_of
@@ -267,6 +268,7 @@ def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, where: str) 
         owner=owner,
         reason=f"a size or value depends on the data ({names})",
         where=where,
+        graph_break="",
         hint="use a mask instead of selecting elements, or compile the parts of the module around it.",
     )
 
@@ -282,17 +284,6 @@ def _stack_where(item: Any) -> str:
     if not frames:
         return ""
     return f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}: {frames[-1].line}"
-
-
-def node_location(node: fx.Node) -> str:
-    """The user's line a node came from, as ``\\n  at file:line ...``, or ''."""
-    lines = [line.strip() for line in (node.stack_trace or "").splitlines() if line.strip()]
-    places = [i for i, line in enumerate(lines) if line.startswith("File ") and "<sizewise" not in line]
-    if not places:
-        return ""
-    place = places[-1]
-    code = f": {lines[place + 1]}" if place + 1 < len(lines) else ""
-    return f"\n  at {lines[place].removeprefix('File ')}{code}"
 
 
 _RANDOM = {

@@ -18,8 +18,9 @@ from ..calls import Call
 from ..dims import Dim, DimSpec, dims_of
 from ..errors import trace as errors
 from . import dynamo
-from .dynamo import BACKED, UNBACKED, SizeGuard
+from .dynamo import BACKED, UNBACKED
 from .graph import TracedGraph, interpret
+from .problems import SizeGuard
 
 
 def trace_all(
@@ -57,9 +58,11 @@ def trace_all(
             tried = ", ".join(f"{name} {kind}" for name, kind in policy.items())
             refusals.append(f"{tried}: {problem.reason}")
     # A backed trace says which sizes are on this side of the branch; only an unbacked one knows the line.
-    reason = problems[-1].reason
+    last = problems[-1]
     where = next((problem.where for problem in problems if problem.where), "")
-    raise errors.SizeBranch(owner=owner, dims=", ".join(dims), reason=reason, where=where) from problems[-1]
+    raise errors.SizeBranch(
+        owner=owner, dims=", ".join(dims), reason=last.reason, where=where, graph_break=last.graph_break
+    ) from last.__cause__
 
 
 def _policies(names: Sequence[str], shapes: str) -> Iterator[dict[str, str]]:

@@ -12,6 +12,8 @@ from typing import Any
 
 MODULE = "__sizewise_module__"
 """The name of the module in the traced function."""
+ARGUMENT = "__sizewise_argument_"
+"""What an argument's name in it starts with; its number follows."""
 
 # Wrappers that say how a value is treated and add no step to the path.
 _TRANSPARENT = {
