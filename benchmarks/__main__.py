@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .harness import Result
 
-NAMES = ("cold_minilm", "never_recompiles", "small_calls", "minilm_latency")
+NAMES = ("cold_minilm", "never_recompiles", "small_calls", "minilm_latency", "explain", "explain_truth")
 
 
 def main() -> None:

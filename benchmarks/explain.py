@@ -1,9 +1,10 @@
-"""Explaining pasted errors: right answers, wrong answers, rightful silence, and the time of a whole process.
+"""Explaining pasted errors: right answers, wrong answers, rightful silence, and what indexing and a process cost.
 
-Asks the index of `sizewise errors index`; cases of packages that it does not have are left out. An answer is right
-where one of the record's sites has the expected file and function, where the expectation names no function and the
-file agrees, where the message is the record's template with at least 20 letters of it, or where the error is known to
-have moved to that place since the version of the report.
+Indexes the installed torch, and vLLM's sources where they are installed or where VLLM_SOURCES names their folder (the
+unpacked wheel is enough, nothing of it is imported); cases of packages that are not there are left out. An answer is
+right where one of the record's sites has the expected file and function, where the expectation names no function and
+the file agrees, where the message is the record's template with at least 20 letters of it, or where the error is known
+to have moved to that place since the version of the report.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +26,21 @@ from sizewise.reference.explain import Answer, Match, explain
 from sizewise.reference.explain.evidence import ENOUGH, variants
 from sizewise.reference.explain.paste import read
 from sizewise.reference.explain.wording import fit
-from sizewise.reference.places import index_path
 from sizewise.reference.store import Store
 
 from .harness import Result, Row, cpu_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
-SETS = {
-    "reports": ROOT.parent / "shared" / "cases" / "errors-dev.jsonl",
-    "own": ROOT / "tests" / "data" / "errors-own.jsonl",
-}
+SETS = {name: ROOT / "tests" / "data" / f"errors-{name}.jsonl" for name in ("dev", "own")}
+"""Reports of users, with other versions than the installed ones; and errors written down from the sources."""
 MOVED = {"vllm-project/vllm#2418": ("vllm/v1/core/kv_cache_utils.py:_check_enough_kv_cache_memory",)}
 """Report -> where the same error stands in the versions that this was written with."""
 GONE = frozenset({"vllm-project/vllm#7624", "vllm-project/vllm#2184", "vllm-project/vllm#12656"})
 """Reports of errors whose words are nowhere in the sources of vLLM 0.32: silence is the best answer there is."""
 FIRST, WRONG, MILLISECONDS = 20.0, 5.0, 300.0
 """Most that may be missed at the first place and answered wrongly (per cent), and most a process may take."""
+INDEX_SECONDS, INDEX_MEGABYTES = 20.0, 500.0
+"""Most that indexing torch may take."""
 TRACEBACK = """Traceback (most recent call last):
   File "/env/lib/python3.11/site-packages/torch/fx/proxy.py", line 493, in to_bool
     raise TraceError(
@@ -71,27 +72,53 @@ class Outcome:
 
 
 def run(quick: bool = False) -> Result:
-    path = index_path()
-    if not path.is_file():
-        raise SystemExit("there is no index: run `sizewise errors index torch vllm` first")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "SIZEWISE_CACHE_DIR": folder,
+            "PYTHONPYCACHEPREFIX": str(Path(folder) / "bytecode"),
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        rows = _index("torch", environment)
+        more = os.environ.get("VLLM_SOURCES") or (find_spec("vllm") and "vllm")
+        if more:
+            _index(more, environment)
+        with Store(Path(folder) / "errors.sqlite") as store:
+            judged, notes = _judge_all(store)
+        rows += judged + _process_rows(3 if quick else 9, environment)
+    return Result("explain", "Explaining pasted errors", "-", rows, notes)
+
+
+def _index(package: str, environment: Mapping[str, str]) -> list[Row]:
+    """Index one package in a process of its own: CPU seconds and peak memory."""
+    command = [sys.executable, "-m", "sizewise", "errors", "index", package]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as child:
+        told = child.stderr.read() if child.stderr else b""
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise SystemExit(f"{' '.join(command[2:])} failed:\n{told.decode(errors='replace')[-2000:]}")
+    seconds, megabytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return [
+        Row(f"indexing {package}, CPU", seconds, None, "s", lower_is_better_limit=INDEX_SECONDS),
+        Row(f"indexing {package}, peak memory", megabytes, None, "MiB", lower_is_better_limit=INDEX_MEGABYTES),
+    ]
+
+
+def _judge_all(store: Store) -> tuple[list[Row], list[str]]:
+    indexed = {one.name: one.version for one in store.distributions()}
     rows: list[Row] = []
-    notes: list[str] = []
-    with Store(path) as store:
-        indexed = {one.name: one.version for one in store.distributions()}
-        for name, file in SETS.items():
-            cases = [case for case in _cases(file) if case["pkg"] in indexed]
-            if cases:
-                outcomes = [judge(case, store) for case in cases]
-                rows += _rows(name, outcomes)
-                notes += ["", *_per_origin(name, outcomes)]
-    rows += _process_rows(3 if quick else 9)
-    known = ", ".join(f"{name} {version}" for name, version in indexed.items())
-    return Result("explain", "Explaining pasted errors", "-", rows, [f"Index: {known}.", *notes])
+    notes = [f"Index: {', '.join(f'{name} {version}' for name, version in indexed.items())}."]
+    for name, file in SETS.items():
+        cases = [case for case in _cases(file) if case["pkg"] in indexed]
+        outcomes = [judge(case, store) for case in cases]
+        rows += _rows(name, outcomes)
+        notes += ["", *_per_origin(name, outcomes)]
+    return rows, notes
 
 
 def _cases(file: Path) -> Iterator[dict[str, Any]]:
-    if file.is_file():
-        yield from (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    yield from (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
 
 
 def judge(case: Mapping[str, Any], store: Store) -> Outcome:
@@ -165,14 +192,12 @@ def _per_origin(name: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"Not right: {', '.join(missed) or 'none'}."
 
 
-def _process_rows(rounds: int) -> list[Row]:
+def _process_rows(rounds: int, environment: Mapping[str, str]) -> list[Row]:
     """CPU time of whole processes, with bytecode as an installed package has it."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "traceback.txt"
         file.write_text(TRACEBACK)
-        environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for what, argument in {"a code": "SW401", "a pasted traceback": str(file)}.items():
             taken = [_milliseconds(argument, environment) for _ in range(rounds + 1)][1:]
             name = f"CPU time of a whole process, {what}"

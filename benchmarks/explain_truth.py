@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import linecache
 import os
@@ -24,6 +25,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from .harness import Result, Row
+
+NOT_RIGHT = 5.0
+"""Most that may be answered with another record or not at all, per cent."""
+QUICK = 60
 
 # Functions that raise for the one that calls them: what they are told is that one's error.
 HELPERS = {
@@ -79,7 +86,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print every error and what was found for it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the outcomes")
     options = parser.parse_args()
-    outcomes = run()
+    outcomes = raise_and_explain()
     if options.list:
         for one in outcomes:
             mark = "ok " if one.right else "BAD" if one.origin == "python" or one.found else "-  "
@@ -89,9 +96,13 @@ def main() -> None:
         options.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1) + "\n")
 
 
+def _different(outcomes: list[Outcome]) -> list[Outcome]:
+    return list({one.place: one for one in reversed(outcomes)}.values())
+
+
 def summary(outcomes: list[Outcome]) -> list[str]:
     """The figures, a line each. Of errors raised at one place with one message only the first counts."""
-    different = list({one.place: one for one in reversed(outcomes)}.values())
+    different = _different(outcomes)
     ours = [one for one in different if one.origin == "python"]
     others = [one for one in different if one.origin != "python"]
     lines = [f"{len(outcomes)} errors raised, {len(ours)} different ones by torch's own Python"]
@@ -111,13 +122,33 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
-def run() -> list[Outcome]:
-    """Raise all errors and explain each."""
+def run(quick: bool = False) -> Result:
+    outcomes = raise_and_explain(QUICK if quick else None)
+    ours = [one for one in _different(outcomes) if one.origin == "python"]
+    rows = []
+    for what, right, found in (
+        ("whole traceback", [one.right for one in ours], [bool(one.found) for one in ours]),
+        (
+            "last lines alone",
+            [one.right_without_frames for one in ours],
+            [bool(one.found_without_frames) for one in ours],
+        ),
+    ):
+        share = 100 / max(1, len(ours))
+        missed, wrong = len(ours) - sum(right), sum(found) - sum(right)
+        limit = NOT_RIGHT if what == "whole traceback" else None
+        rows.append(Row(f"{what}: not right ({missed})", share * missed, None, "%", lower_is_better_limit=limit))
+        rows.append(Row(f"{what}: wrong ({wrong})", share * wrong, None, "%"))
+    return Result("explain_truth", "Explaining errors that torch really raised", "-", rows, summary(outcomes)[:1])
+
+
+def raise_and_explain(limit: int | None = None) -> list[Outcome]:
+    """Raise all errors (or the first ``limit``) and explain each."""
     from sizewise.reference.scan.distributions import find_sources
     from sizewise.reference.scan.index import index
     from sizewise.reference.store import Store
 
-    raised = list(errors())
+    raised = list(itertools.islice(errors(), limit))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "errors.sqlite"
         index(find_sources("torch"), path)

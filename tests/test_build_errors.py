@@ -162,3 +162,27 @@ def test_a_failing_node_is_found_behind_causes_that_go_in_a_circle() -> None:
     outer.__cause__ = seen.value
     seen.value.__context__ = outer
     assert lines.location_in(graph, outer) == "\n  at /m.py:5 in forward: y5 = f(x)"
+
+
+@torch.library.custom_op("sizewise_build_errors::rows", mutates_args=())
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return torch.ones(x.shape[0], 1)
+
+
+@rows.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(3, 1)  # wrong: it has as many rows as x
+
+
+class Rows(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        counted: torch.Tensor = rows(x)
+        return counted.reshape(counted.shape[0]) * 2
+
+
+def test_without_the_self_test_a_program_that_raises_at_the_example_is_not_served() -> None:
+    settings: dict[str, Any] = {"backend": "eager", "self_test": False}
+    problem = refused(Rows(), torch.randn(2, 4), BATCH, **settings)
+    assert isinstance(problem, build_errors.ProgramFails)
+    assert "invalid for input of size 2" in str(problem)
+    assert isinstance(problem.__cause__, RuntimeError)

@@ -22,6 +22,7 @@ from .counters import Counters
 from .diagnose import refuse_shared_example
 from .dims import Dim, DimSpec, dims_of
 from .dispatch import MISS, Entry
+from .errors import SizewiseError
 from .errors import build as errors
 from .errors import trace as trace_errors
 from .events import Timeline
@@ -40,9 +41,11 @@ from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
 from .verify.selftest import Outcome, self_test
 from .verify.sharing import excess, sharing
-from .verify.state import ModuleState, own_copy
+from .verify.state import ModuleState, in_words, own_copy
 from .verify.tolerance import tensors_of
 from .weights import WeightBinding
+
+_REPORT = 'report the module, with CompilationConfig(backend="eager") tried as well.'
 
 
 @dataclass(frozen=True)
@@ -200,8 +203,12 @@ class Builder:
             result = self._entry(program).call(*call.args, **call.kwargs)
             shared = excess(observed.sharing, sharing(result, call, self.target.module))
             scattered = {path for path, tensor in tensors_of(result) if not tensor.is_contiguous()}
-        except Exception:
-            return {}  # the self-test says what is wrong
+        except Exception as problem:
+            if self.config.self_test or isinstance(problem, SizewiseError):
+                return {}  # the self-test says what is wrong, and at which size; a refusal says it at the call
+            raise errors.ProgramFails(
+                owner=self.target.owner, sizes="the example's sizes", cause=in_words(problem), hint=_REPORT
+            ) from problem
         finally:
             state.restore()
         return dict.fromkeys(scattered & observed.contiguous, "contiguous") | dict.fromkeys(shared, "clone")
