@@ -87,7 +87,7 @@ def test_what_is_no_target_is_refused(target: Any) -> None:
     [{"on_outside": "ignore"}, {"on_stale": "maybe"}, {"outputs": "view"}, {"on_miss": "eager"}],
 )
 def test_a_wrong_option_lists_the_right_ones(option: dict[str, Any]) -> None:
-    with pytest.raises(state_errors.BadOption, match="is not one of"):
+    with pytest.raises(state_errors.BadOption, match=r"is not (one of .|.copy|.program)"):
         sizewise.compile(Net(), **option)
 
 
@@ -167,7 +167,7 @@ def test_counters_expect_is_exact() -> None:
     fast = ready()
     with pytest.raises(AssertionError, match="expected"), fast.counters.expect(calls_program=2):
         fast(X)
-    with pytest.raises(AssertionError, match="no counts named"), fast.counters.expect(call_program=1):
+    with pytest.raises(state_errors.UnknownCount, match=r"write .calls_program."), fast.counters.expect(call_program=1):
         fast(X)
 
 

@@ -226,7 +226,7 @@ def test_a_damaged_index_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for arguments in (["build", "--out", str(tmp_path / "site")], ["serve", "--port", "0"]):
         done = command(*arguments)
         said = " ".join(done.stderr.replace("\u2502", " ").split())
-        assert done.exit_code == 2 and "cannot be read" in said and "--own-only" in said
+        assert done.exit_code == 3 and "cannot be read" in said and "--own-only" in said and "[SW711]" in said
     assert not (tmp_path / "site").exists()
 
 

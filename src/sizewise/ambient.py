@@ -46,6 +46,21 @@ def _device_key() -> Any:
     return str(default_device()) if torch._C._len_torch_function_stack() else "cpu"
 
 
+def how_to_set(name: str, value: Any, device_type: str) -> str:
+    """What gives the setting ``name`` of `NAMES` this value, in words."""
+    if name == "autocast":
+        wanted = f"torch.autocast({device_type!r}, dtype={value})"
+        return "call it outside torch.autocast" if value is None else f"call it under {wanted}"
+    setters = {
+        "the default dtype": f"torch.set_default_dtype({value})",
+        "the default device": f"torch.set_default_device({value!r})",
+        "deterministic algorithms": f"torch.use_deterministic_algorithms({value})",
+        "float32 matmul precision": f"torch.set_float32_matmul_precision({value!r})",
+        "the number of threads": f"torch.set_num_threads({value})",
+    }
+    return f"set it back with {setters[name]}"
+
+
 def is_transformed() -> bool:
     """Whether a call is traced or transformed: by functorch, forward-mode gradients, or a mode of either kind."""
     return (

@@ -23,6 +23,8 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
+_NOT_YET = (("outputs", "static"), ("on_miss", "error"))
+"""Choices that are refused by name (SW508)."""
 
 
 def compile(
@@ -72,7 +74,10 @@ def compile(
     chosen = {"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale}
     for option, value in chosen.items():
         if value not in _CHOICES[option]:
-            raise errors.BadOption(option=option, seen=value, legal=", ".join(map(repr, _CHOICES[option])))
+            legal = [word for word in _CHOICES[option] if (option, word) not in _NOT_YET]
+            words = f"one of {', '.join(map(repr, legal))}" if len(legal) > 1 else repr(legal[0])
+            todo = f"pass {words}; left out it is {legal[0]!r}" if len(legal) > 1 else "leave it out"
+            raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
     _refuse_unavailable(persistent=persistent, pad_values=pad_values, outputs=outputs, on_miss=on_miss, decode=decode)
     settings = Options(dynamic_shapes, _merged(config, mode, options), on_outside, on_stale, name)
     if target is None:
@@ -97,7 +102,8 @@ def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_mi
 def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
     _refuse_typos(options)
     if config is not None and not isinstance(config, CompilationConfig):
-        raise errors.BadOption(option="config", seen=config, legal="a sizewise.CompilationConfig")
+        todo = "pass settings as keywords, compile(model, **settings), or as config=CompilationConfig(**settings)"
+        raise errors.BadOption(option="config", seen=config, legal="a sizewise.CompilationConfig", todo=todo)
     changes = {**(preset(mode) if mode is not None else {}), **options}
     if changes:
         config = config.replace(**changes) if config is not None else CompilationConfig(**changes)

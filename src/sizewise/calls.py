@@ -38,6 +38,20 @@ CONSTANT_TYPES = (
 """Python values that can be compared by type and value, and so can be part of a program's key."""
 
 
+def not_plain(tensor: torch.Tensor) -> tuple[str, str] | None:
+    """What a tensor is and how to make a plain one of it; None where compiled code can read it."""
+    if tensor.is_nested:
+        return "a nested tensor", "pad it: torch.nested.to_padded_tensor(x, 0.0), with a mask for what is padding"
+    if tensor.is_quantized:
+        return "a quantized tensor", "pass x.dequantize()"
+    if tensor.layout != torch.strided:
+        return f"a tensor with layout {tensor.layout}", "pass x.to_dense()"
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        cls = type(tensor)
+        return f"a {cls.__module__}.{cls.__qualname__}", "pass x.as_subclass(torch.Tensor), if its values are those"
+    return None
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One tensor or Python value of a call.

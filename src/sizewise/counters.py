@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
+
+from .errors import state as errors
 
 NAMES = (
     "traces",
@@ -34,7 +37,7 @@ class Counters:
     def __getattr__(self, name: str) -> int:
         counts = self.__dict__.get("_counts", {})
         if name not in counts:
-            raise AttributeError(f"Counters has no count named {name!r}; it has {', '.join(NAMES)}")
+            raise _unknown(name)
         return int(repr(counts[name])[len("count(") : -1])
 
     def adder(self, name: str) -> Any:
@@ -53,17 +56,23 @@ class Counters:
         """For tests: the body changes the named counts by exactly these numbers.
 
         Raises:
-            AssertionError: a count changed by another number.
+            UnknownCount (SW517): there is no such count.
+            CountsDiffer (SW516), an AssertionError: a count changed by another number.
         """
-        unknown = sorted(deltas.keys() - set(NAMES))
-        if unknown:
-            raise AssertionError(f"no counts named {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        for name in deltas.keys() - set(NAMES):
+            raise _unknown(name)
         before = self.as_dict()
         yield
         after = self.as_dict()
         seen = {name: after[name] - before[name] for name in deltas}
         if seen != deltas:
-            raise AssertionError(f"expected {deltas}, seen {seen}")
+            raise errors.CountsDiffer(expected=deltas, seen=seen)
 
     def __repr__(self) -> str:
         return f"Counters({', '.join(f'{name}={value}' for name, value in self.as_dict().items() if value)})"
+
+
+def _unknown(name: str) -> errors.UnknownCount:
+    near = get_close_matches(name, NAMES, n=1)
+    suggestion = f"write {near[0]!r}; " if near else ""
+    return errors.UnknownCount(name=name, suggestion=suggestion, known=", ".join(NAMES))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from . import ambient
-from .calls import Call, Leaf
+from .calls import Call, Leaf, not_plain
 from .dims import Dim
 from .dispatch import Entry, contiguous_strides
 from .errors import SizewiseError
@@ -62,8 +63,9 @@ def _difference(
     if problem is not None:
         return 1, problem
     for name, seen, built in ambient.differences(state, entry.state):
+        back = ambient.how_to_set(name, built, entry.device_type)
         seen, built = ("off" if value is None else value for value in (seen, built))
-        return 0, errors.OtherAmbient(setting=name, seen=seen, wanted=built)
+        return 0, errors.OtherAmbient(setting=name, seen=seen, wanted=built, back=back)
     return 0, _remaining(entry, call)
 
 
@@ -105,13 +107,9 @@ def _word(value: Any) -> str:
 
 def _tensor_difference(leaf: Leaf, wanted: torch.Tensor) -> SizewiseError | None:
     tensor = leaf.value
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        cls = type(tensor)
-        return errors.NotPlainTensor(argument=leaf.path, seen=f"a {cls.__module__}.{cls.__qualname__}")
-    if tensor.is_nested:
-        return errors.NotPlainTensor(argument=leaf.path, seen="a nested tensor")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        return errors.NotPlainTensor(argument=leaf.path, seen=f"a tensor with layout {tensor.layout}")
+    other = not_plain(tensor)
+    if other is not None:
+        return errors.NotPlainTensor(argument=leaf.path, seen=other[0], todo=f'{other[1]}; or set on_outside="eager".')
     if tensor.dtype != wanted.dtype:
         return errors.WrongDtype(argument=leaf.path, seen=tensor.dtype, wanted=wanted.dtype)
     if tensor.device != wanted.device:
@@ -119,7 +117,8 @@ def _tensor_difference(leaf: Leaf, wanted: torch.Tensor) -> SizewiseError | None
     if tensor.requires_grad:
         return errors.RequiresGrad(argument=leaf.path)
     if tensor.is_neg() or tensor.is_conj():
-        return errors.NotPlainTensor(argument=leaf.path, seen="a lazily negated or conjugated tensor")
+        todo = 'pass x.resolve_conj().resolve_neg(); or set on_outside="eager".'
+        return errors.NotPlainTensor(argument=leaf.path, seen="a lazily negated or conjugated tensor", todo=todo)
     return None
 
 
@@ -197,6 +196,9 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
                 seen=sizes[second],
                 wanted=f"{first!r} = {sizes[first]}: {assumption.text}",
             )
+        if assumption.verdict == "checked" and not assumption.relation and not _holds(assumption.text, sizes):
+            seen = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            return errors.WrongShape(argument="the call", seen=seen, wanted=f"sizes with {assumption.text}")
     effects = program.effects
     for leaf in call.tensors():
         if effects.needs_contiguous(leaf.path) and not (
@@ -211,5 +213,14 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
         problem = "shares memory with another argument or with a tensor of the module that is written"
         return errors.WrittenInputLayout(argument=names, problem=problem)
     return errors.OtherAmbient(
-        setting="the call", seen="traced or transformed by another subsystem", wanted="plain eager execution"
+        setting="the call",
+        seen="traced or transformed by another subsystem",
+        wanted="plain eager execution",
+        back="call it outside of that",
     )
+
+
+def _holds(condition: str, sizes: Mapping[str, int]) -> bool:
+    """Whether a condition of the entry check is true at these sizes."""
+    # Python that `trace.shapes` wrote over the dims' names, none of it the user's.
+    return bool(eval(condition, {"math": math}, dict(sizes)))

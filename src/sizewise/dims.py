@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import keyword
 from collections.abc import Iterable, Mapping
@@ -68,7 +69,7 @@ def normalize(dynamic_shapes: Mapping[str, Any] | None, arguments: Iterable[str]
         dynamic_shapes = dict(zip(known, dynamic_shapes, strict=False))
     if dynamic_shapes is not None and not isinstance(dynamic_shapes, Mapping):
         argument = known[0] if known else "x"
-        raise errors.BadDynamicShapes(argument=argument, problem=f"{type(dynamic_shapes).__name__}, not a dict")
+        raise bad_dynamic_shapes(argument, f"{type(dynamic_shapes).__name__}, not a dict")
     for argument, entry in (dynamic_shapes or {}).items():
         if argument not in known:
             close = difflib.get_close_matches(str(argument), known, n=1)
@@ -102,7 +103,7 @@ def _collect(path: str, entry: Any, spec: DimSpec) -> None:
         if axes:
             spec[path] = axes
         return
-    raise errors.BadDynamicShapes(argument=path, problem=f"{entry!r}")
+    raise bad_dynamic_shapes(path, f"{entry!r}")
 
 
 def _is_static(dim: Any) -> bool:
@@ -113,15 +114,49 @@ def _as_dim(path: str, dim: Any) -> Dim:
     if isinstance(dim, Dim):
         return dim
     if type(dim).__name__ == "_DimHint":
-        raise errors.BadDynamicShapes(argument=path, problem=f"{dim}, which names no range")
+        raise bad_dynamic_shapes(path, f"{dim}, which names no range")
     # torch.export.Dim is recognised by shape, so that this file does not import torch.
     if type(dim).__module__.startswith("torch.export") and hasattr(dim, "min") and hasattr(dim, "max"):
         if type(dim).__name__ != "Dim":
-            raise errors.BadDynamicShapes(argument=path, problem=f"the derived dim {dim.__name__}")
+            todo = f"declare that size as a Dim of its own, with its own range: dynamic_shapes={example_of(path)}."
+            raise bad_dynamic_shapes(path, f"the derived dim {dim.__name__}", todo)
         highest = dim.max if dim.max < 2**31 else DEFAULT_MAX
         # torch.export's own default minimum is 0, which it treats as "2 and up".
         return Dim(dim.__name__, min=max(1, dim.min), max=highest)
-    raise errors.BadDynamicShapes(argument=path, problem=f"{dim!r} where a Dim was expected")
+    raise bad_dynamic_shapes(path, f"{dim!r} where a Dim was expected")
+
+
+def bad_dynamic_shapes(path: str, problem: str, todo: str = "") -> errors.BadDynamicShapes:
+    """SW203; without ``todo`` it says how the tensor at ``path`` is declared."""
+    written = f"write dynamic_shapes={example_of(path)}: {{axis: Dim}} per tensor."
+    return errors.BadDynamicShapes(argument=path, problem=problem, todo=todo or written)
+
+
+def example_of(path: str) -> str:
+    """A declaration of axis 0 of the tensor at ``path``, as one writes it: ``{"x": [None, {0: Dim(...)}]}``."""
+    text = '{0: Dim("batch", min=1, max=64)}'
+    try:
+        place = ast.parse(path, mode="eval").body
+    except SyntaxError:
+        return text
+    while isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant):
+        key = place.slice.value
+        text = f"[{'None, ' * key}{text}]" if type(key) is int else f"{{{key!r}: {text}}}"
+        place = place.value
+    # A key that is no literal cannot be written here.
+    return f'{{"{place.id}": {text}}}' if isinstance(place, ast.Name) else text
+
+
+def no_such_axis(argument: str, axis: int, shape: tuple[int, ...]) -> errors.NoSuchAxis:
+    """SW204, with the axis that was probably meant."""
+    rank = len(shape)
+    if not rank:
+        todo = f"leave {argument} out of dynamic_shapes: a tensor without axes has no size that changes."
+    elif -rank <= axis < 0:
+        todo = f"write {rank + axis} for {axis}: axes count from 0."
+    else:
+        todo = f"name an axis from 0 to {rank - 1}, or warm up with a tensor that has axis {axis}."
+    return errors.NoSuchAxis(axis=axis, argument=argument, rank=rank, shape=shape, todo=todo)
 
 
 def _check_agreement(spec: DimSpec) -> None:
@@ -156,7 +191,8 @@ def infer(shapes: list[dict[str, tuple[int, ...]]], owner: str) -> DimSpec:
     for path in common:
         ranks = {len(call[path]) for call in shapes}
         if len(ranks) > 1:
-            raise errors.BadDynamicShapes(argument=path, problem=f"ranks {sorted(ranks)} in different calls")
+            todo = f"declare it, and each number of axes gets a program of its own: dynamic_shapes={example_of(path)}."
+            raise bad_dynamic_shapes(path, f"{' and '.join(map(str, sorted(ranks)))} axes in different calls", todo)
         for axis in range(ranks.pop()):
             sizes = tuple(call[path][axis] for call in shapes)
             if len(set(sizes)) == 1:
@@ -164,9 +200,18 @@ def infer(shapes: list[dict[str, tuple[int, ...]]], owner: str) -> DimSpec:
             name = columns.setdefault(sizes, _identifier(f"{path}_{axis}"))
             spec.setdefault(path, {})[axis] = Dim(name, min=1, max=max(sizes))
     if not spec:
-        seen = f"Sizes in {len(shapes)} calls: {shapes[:1]}."
-        raise errors.NoDynamicDims(owner=owner, seen=seen)
+        raise _no_dynamic_dims(shapes, owner)
     return spec
+
+
+def _no_dynamic_dims(shapes: list[dict[str, tuple[int, ...]]], owner: str) -> errors.NoDynamicDims:
+    first = shapes[0] if shapes else {}
+    seen = (
+        "The only call has" if len(shapes) == 1 else f"No size differs between the {len(shapes)} calls; the first has"
+    )
+    example = f"{example_of(next(iter(first)))}, or {{}} if nothing does" if first else "{}"
+    todo = f"declare what changes, dynamic_shapes={example}; or give warmup_many calls whose sizes differ."
+    return errors.NoDynamicDims(owner=owner, seen=f"{seen} {first or 'no tensors'}.", todo=todo)
 
 
 def _identifier(text: str) -> str:

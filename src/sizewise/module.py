@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -23,7 +25,7 @@ from .errors import state as errors
 from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
 from .locks import ForkLock
-from .plan import make_plan
+from .plan import checked_calls, make_plan
 from .report import Report, make_report
 from .trace.twin import REGISTRIES
 
@@ -172,7 +174,8 @@ class CompiledModule(nn.Module):
         if ambient.is_transformed():
             return self._run_original(args, kwargs)
         if env.require_warm():
-            raise errors.NotWarm(owner=self._sw_owner)
+            seen = "it was called while SIZEWISE_REQUIRE_WARM=1, which forbids to compile in a call"
+            raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise=", or unset the variable")
         with self._sw_lock:
             if self._sw_generation is None:
                 self._sw_timeline.record("warmup.by_first_call")
@@ -202,9 +205,11 @@ class CompiledModule(nn.Module):
         Python values or in which arguments are None get a program each. ``progress`` gets every event.
 
         Raises:
+            NotCalls (SW515): ``calls`` is something else.
             NoDynamicDims (SW206): no ``dynamic_shapes`` and no size that differs.
             TooManyPrograms (SW511), and as `warmup`.
         """
+        calls = checked_calls(calls, self._sw_owner)
         with self._sw_lock:
             if self._sw_state == CLOSED:
                 raise errors.Closed(owner=self._sw_owner)
@@ -248,11 +253,15 @@ class CompiledModule(nn.Module):
         """Build again, for the module as it is now, from the same example calls.
 
         Raises:
+            Closed (SW501).
             NotWarm (SW502): there was no warm-up to repeat.
         """
         generation = self._sw_generation
+        if self._sw_state == CLOSED:
+            raise errors.Closed(owner=self._sw_owner)
         if generation is None:
-            raise errors.NotWarm(owner=self._sw_owner)
+            seen = "refresh() has no warm-up to repeat"
+            raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
         calls = [
             (entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries
         ]
@@ -352,10 +361,12 @@ class CompiledModule(nn.Module):
     def __getattr__(self, name: str) -> Any:
         if name in _RUN_THE_ORIGINAL and hasattr(self.__dict__["__wrapped__"], name):
             raise errors.GenerateRefused(owner=self._sw_owner, name=name)
+        module = self.__dict__["__wrapped__"]
         try:
-            return getattr(self.__dict__["__wrapped__"], name)
+            return getattr(module, name)
         except AttributeError:
-            wrapped = type(self.__dict__["__wrapped__"]).__name__
+            _refuse_failing_property(module, name)
+            wrapped = type(module).__name__
             raise errors.ForwardedMissing(owner=type(self).__name__, name=name, wrapped=wrapped) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -393,6 +404,17 @@ class CompiledModule(nn.Module):
         """A copy around a copy of the original, not warmed up."""
         duplicate = copy.deepcopy(self.__dict__["__wrapped__"], memo)
         return CompiledModule(duplicate, self._sw_options, self._sw_method)
+
+
+def _refuse_failing_property(module: nn.Module, name: str) -> None:
+    """Raises PropertyFails (SW514) where ``name`` is there and fails: a module's own words then deny that it is."""
+    found = inspect.getattr_static(module, name, None)
+    if not isinstance(found, property | functools.cached_property):
+        return
+    try:
+        found.__get__(module)
+    except AttributeError as problem:
+        raise errors.PropertyFails(name=name, wrapped=type(module).__name__, cause=problem) from problem
 
 
 @contextlib.contextmanager

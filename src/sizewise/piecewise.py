@@ -7,7 +7,7 @@ The names and rules are vLLM's ``PiecewiseBackend``: ranges are inclusive at bot
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from torch import fx
 
 from .compilers import Artifact, Compiler, compiler_named
 from .config.compilation import CompilationConfig
+from .config.sizes import wrong_type
 from .errors import SizewiseError
 from .errors import build as errors
 from .errors import config as config_errors
@@ -62,6 +63,8 @@ class RangeEntry:
 
     compile_range: Range
     artifact: Artifact | None = None
+    all: Mapping[Range, RangeEntry] = field(default_factory=dict, repr=False, compare=False)
+    """The entries of the same piece, this one among them."""
 
     @property
     def compiled(self) -> bool:
@@ -70,7 +73,8 @@ class RangeEntry:
     @property
     def runnable(self) -> Callable[[list[Any]], Sequence[Any]]:
         if self.artifact is None:
-            raise errors.NoCompiledEntry(range=self.compile_range, available="none compiled yet")
+            compiled = ", ".join(str(interval) for interval, entry in self.all.items() if entry.compiled)
+            raise errors.NoCompiledEntry(range=self.compile_range, available=compiled or "none compiled yet")
         return self.artifact.runnable
 
 
@@ -98,6 +102,7 @@ class PiecewiseBackend:
     Raises:
         CaptureSizesInCompileSizes (SW101): the word ``"cudagraph_capture_sizes"`` among the sizes.
         UnrecognizedCompileSize, NotPositive: other things that are no sizes.
+        WrongType (SW104): among the ranges something that is no `Range`.
         NothingToCompile (SW304): neither sizes nor ranges.
     """
 
@@ -119,7 +124,7 @@ class PiecewiseBackend:
         self.config = config
         self.name = name
         self._log = log or OnceLog()
-        self.compile_ranges = list(compile_ranges or ())
+        self.compile_ranges = checked_ranges(compile_ranges)
         self._log.debug(f"PiecewiseBackend: compile_ranges: {[str(r) for r in self.compile_ranges]}")
         self.compile_sizes = compile_sizes if compile_sizes is not None else (config.compile_sizes if config else None)
         self._log.debug(f"PiecewiseBackend: compile_sizes: {self.compile_sizes}")
@@ -135,9 +140,9 @@ class PiecewiseBackend:
         for size in checked_sizes(self.compile_sizes):
             exact = Range(start=size, end=size)
             if exact not in self.compile_ranges:
-                self.range_entries[exact] = RangeEntry(compile_range=exact)
+                self.range_entries[exact] = RangeEntry(compile_range=exact, all=self.range_entries)
         for interval in self.compile_ranges:
-            self.range_entries[interval] = RangeEntry(compile_range=interval)
+            self.range_entries[interval] = RangeEntry(compile_range=interval, all=self.range_entries)
         if not self.range_entries:
             raise errors.NothingToCompile()
         self._graph_logged = False
@@ -163,8 +168,12 @@ class PiecewiseBackend:
         """Compile for one of the ranges.
 
         Raises:
+            UnknownCompileRange (SW139): it is none of them.
             CompileFailed (SW301), NoCompiler (SW306).
         """
+        if not isinstance(interval, Range) or interval not in self.range_entries:
+            known = ", ".join(map(str, self.range_entries))
+            raise config_errors.UnknownCompileRange(interval=interval, known=known)
         if not self._graph_logged:
             logger.debug("PiecewiseBackend: graph of piece %s:\n%s", self.name, self.graph.code.strip())
             self._graph_logged = True
@@ -230,6 +239,17 @@ class PiecewiseBackend:
 
 def _is_size(node: fx.Node) -> bool:
     return not isinstance(node.meta.get("example_value"), torch.Tensor)
+
+
+def checked_ranges(ranges: Iterable[Any] | None) -> list[Range]:
+    """The ranges as a list. Raises SW104 for what is no `Range`."""
+    listed = list(ranges or ())
+    for index, interval in enumerate(listed):
+        if not isinstance(interval, Range):
+            pair = isinstance(interval, tuple | list) and len(interval) == 2
+            example = f", such as Range({interval[0]!r}, {interval[1]!r})" if pair else ""
+            raise wrong_type(f"compile_ranges[{index}]", interval, f"a sizewise.Range{example}")
+    return listed
 
 
 def checked_sizes(sizes: Iterable[Any] | None) -> list[int]:

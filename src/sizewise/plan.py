@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from .calls import Call, Signature
+from .calls import Call, Signature, not_plain
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
-from .dims import DimSpec, dims_of, infer, normalize
+from .dims import DimSpec, bad_dynamic_shapes, dims_of, example_of, infer, no_such_axis, normalize
 from .errors import call as call_errors
 from .errors import state as state_errors
 from .errors import trace as errors
@@ -27,6 +27,32 @@ class Plan:
     spec: DimSpec
     resolved: Resolved
     device_type: str
+
+
+def checked_calls(calls: Any, owner: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The warm-up's calls. Raises NotCalls (SW515) for what is no ``(args, kwargs)``, a bare tensor above all."""
+    if not isinstance(calls, Iterable) or isinstance(calls, torch.Tensor | Mapping | str):
+        raise state_errors.NotCalls(owner=owner, place="calls", seen=_kind(calls))
+    found = []
+    for index, call in enumerate(calls):
+        place = f"calls[{index}]"
+        if not isinstance(call, tuple | list) or len(call) != 2:
+            raise state_errors.NotCalls(owner=owner, place=place, seen=_kind(call))
+        args, kwargs = call
+        if not isinstance(args, tuple | list):
+            raise state_errors.NotCalls(owner=owner, place=f"the args of {place}", seen=_kind(args))
+        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+            raise state_errors.NotCalls(owner=owner, place=f"the kwargs of {place}", seen=_kind(kwargs))
+        found.append((tuple(args), dict(kwargs)))
+    return found
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}{length}"
 
 
 def make_plan(
@@ -45,7 +71,8 @@ def make_plan(
     """
     device = refuse_unsupported(module, owner)
     if not calls:
-        raise errors.NoDynamicDims(owner=owner, seen="No calls were given.")
+        todo = "give warmup_many at least one call, its arguments and keywords: warmup_many([((x,), {})])."
+        raise errors.NoDynamicDims(owner=owner, seen="No calls were given.", todo=todo)
     bound = [signature.bind(tuple(args), dict(kwargs)) for args, kwargs in calls]
     for call in bound:
         _refuse_grad(call)
@@ -98,11 +125,9 @@ def _layouts(call: Call, spec: DimSpec) -> tuple[Any, ...]:
 
 def _refuse_grad(call: Call) -> None:
     for leaf in call.tensors():
-        if type(leaf.value) not in (torch.Tensor, torch.nn.Parameter) or leaf.value.layout != torch.strided:
-            seen = f"a {type(leaf.value).__name__} with layout {leaf.value.layout}"
-            raise call_errors.NotPlainTensor(argument=leaf.path, seen=seen)
-        if leaf.value.is_nested or leaf.value.is_quantized:
-            raise call_errors.NotPlainTensor(argument=leaf.path, seen="a nested or quantized tensor")
+        other = not_plain(leaf.value)
+        if other is not None:
+            raise call_errors.NotPlainTensor(argument=leaf.path, seen=other[0], todo=f"{other[1]}.")
         if leaf.value.requires_grad:
             raise call_errors.RequiresGrad(argument=leaf.path)
 
@@ -123,7 +148,8 @@ def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
                 continue
             if not isinstance(tensor, torch.Tensor):
                 problem = f"it is {type(tensor).__name__} {tensor!r} in this call"
-                raise errors.BadDynamicShapes(argument=path, problem=problem)
+                todo = f"leave {path} out of dynamic_shapes, as only tensors have axes; or pass a tensor."
+                raise bad_dynamic_shapes(path, problem, todo)
             for axis, dim in axes.items():
                 _check_axis(path, axis, tensor)
                 size = tensor.shape[axis]
@@ -139,14 +165,12 @@ def _refuse_other_structure(path: str, values: Mapping[str, Any]) -> None:
     """A declaration for a part of an argument that is a tensor, or for a container as if it were one."""
     for seen, value in values.items():
         if path.startswith(f"{seen}[") and isinstance(value, torch.Tensor):
-            problem = f"a declaration for {path}, but {seen} is a tensor in this call"
-            raise errors.BadDynamicShapes(argument=seen, problem=problem)
+            raise bad_dynamic_shapes(seen, f"a declaration for {path}, but {seen} is a tensor in this call")
         if seen.startswith(f"{path}["):
-            raise errors.BadDynamicShapes(argument=path, problem=f"axes of {path}, which is a container in this call")
+            todo = f"declare the tensors in it: dynamic_shapes={example_of(seen)}."
+            raise bad_dynamic_shapes(path, f"axes of {path}, which is a container in this call", todo)
 
 
 def _check_axis(path: str, axis: int, tensor: torch.Tensor) -> None:
     if not 0 <= axis < tensor.ndim:
-        raise errors.NoSuchAxis(
-            axis=axis, argument=path, rank=tensor.ndim, shape=tuple(tensor.shape), last=tensor.ndim - 1
-        )
+        raise no_such_axis(path, axis, tuple(tensor.shape))

@@ -44,6 +44,8 @@ class SplitCall:
 
 Step = Piece | SplitCall
 
+SHOWN = 6
+"""Names in an error: at most so many."""
 _NEVER_COMPILED = ("aten::_assert_async",)
 """Operators that are always called between pieces: Inductor drops this check of values on a CPU (torch 2.13)."""
 
@@ -140,11 +142,28 @@ def _keep_items_with_producer(graph: fx.GraphModule, cuts: dict[fx.Node, str]) -
 def _refuse_name(wanted: str | type, graph: fx.GraphModule) -> None:
     names = sorted({operator_name(node) for node in graph.graph.nodes} - {""})
     if isinstance(wanted, type):
-        raise errors.UnknownSplittingOp(name=wanted.__name__, problem="is a class of no module that runs", near="")
-    problem = "does not occur in the graph" if _exists(wanted) else "is not a registered operator"
+        classes = _classes(graph)
+        some = f"the class of a module that runs ({', '.join(classes[:SHOWN])}), or " if classes else ""
+        todo = f"name {some}an operator of the graph: {', '.join(names[:SHOWN])}."
+        problem = "is a class of no module that runs"
+        raise errors.UnknownSplittingOp(name=wanted.__name__, problem=problem, near="", todo=todo)
+    plain, _, overload = wanted.partition(".")
+    if overload and plain in names:
+        problem = f"is an overload; the graph has the operator, {plain}, without one"
+        raise errors.UnknownSplittingOp(name=wanted, problem=problem, near="", todo=f"write {plain!r}.")
+    problem = "does not occur in the graph" if _exists(plain) else "is not a registered operator"
     close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     near = f" Close names in the graph: {', '.join(close)}." if close else ""
-    raise errors.UnknownSplittingOp(name=wanted, problem=problem, near=near)
+    todo = f"name an operator of the graph ({', '.join(close or names[:SHOWN])}), or the class of a module that runs."
+    raise errors.UnknownSplittingOp(name=wanted, problem=problem, near=near, todo=todo)
+
+
+def _classes(graph: fx.GraphModule) -> list[str]:
+    """The classes of the user's modules that run, by name; not the one that stands around a plain function."""
+    stacks = [node.meta.get("nn_module_stack") or {} for node in graph.graph.nodes]
+    found = {entry[1] for stack in stacks for entry in stack.values()}
+    names = {cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}" for cls in found}
+    return sorted({name.rpartition(".")[2] for name in names if not name.startswith("sizewise.")})
 
 
 def _exists(name: str) -> bool:

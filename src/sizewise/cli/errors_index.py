@@ -24,6 +24,7 @@ from ..reference.scan.distributions import Sources, find_sources
 from ..reference.scan.index import Progress as Tell
 from ..reference.scan.index import Report
 from ..reference.scan.index import index as read_and_write
+from ..reference.store import discard_damaged, readable
 from .output import AsJson, console, show, show_json, table
 
 BY_DEFAULT = ("torch", "vllm", "transformers")
@@ -46,14 +47,21 @@ def index(
     """
     # All of them first: a misspelt name is told before a minute of work.
     found = [find_sources(package) for package in packages or _installed()]
-    reports = [_index(sources) for sources in found]
+    with readable(path := index_path()):
+        if discard_damaged(path):
+            _note("The index was damaged. It is made anew: packages that it had and that are not named here are gone.")
+        reports = [_index(sources) for sources in found]
     if json:
         show_json({"packages": [asdict(report) for report in reports]})
     else:
         rows = [_cells(report) for report in reports]
         show(table(("", "version", "files", "records", "sites", "seconds"), rows, numbers=True))
     for note in dict.fromkeys(report.note for report in reports if report.note):
-        console(sys.stderr).print(f"Note: {note}", soft_wrap=True, markup=False)
+        _note(note)
+
+
+def _note(text: str) -> None:
+    console(sys.stderr).print(f"Note: {text}", soft_wrap=True, markup=False)
 
 
 def _installed() -> list[str]:

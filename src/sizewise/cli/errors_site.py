@@ -8,13 +8,10 @@ The JSON answers:
 
 from __future__ import annotations
 
-import contextlib
 import json as encoder
 import socket
-import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -51,11 +48,12 @@ def build(
     from ..reference.site.build import build_site
     from ..reference.site.catalogue import Catalogue
     from ..reference.site.clock import now
+    from ..reference.store import readable
 
     started = time.perf_counter()
-    with _reading(path := None if own_only else index_path()):
+    with readable(path := None if own_only else index_path()):
         catalogue = Catalogue(path)
-    built = build_site(catalogue, out, now(), None if json else _tell)
+        built = build_site(catalogue, out, now(), None if json else _tell)
     answer = {
         "out": str(out),
         "errors": built.errors,
@@ -87,9 +85,10 @@ def serve(
 
     from ..reference.places import index_path
     from ..reference.site.serve import Site, make_server
+    from ..reference.store import readable
 
     with listening(host, port) as listener:
-        with _reading(path := None if own_only else index_path()):
+        with readable(path := None if own_only else index_path()):
             site = Site(path)
         address = _address(listener)
         packages = site.packages()
@@ -108,16 +107,6 @@ def _check_packages(command: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise errors.MissingExtra(what=command, package=package, command=EXTRA)
-
-
-@contextlib.contextmanager
-def _reading(index: Path | None) -> Iterator[None]:
-    """Around the first reading of the index. Raises typer.BadParameter where it is damaged, locked or none."""
-    try:
-        yield
-    except sqlite3.Error as problem:
-        advice = "--own-only leaves it out; without the file, `sizewise errors index` makes a new one"
-        raise typer.BadParameter(f"the index {index} cannot be read: {problem}; {advice}") from problem
 
 
 def listening(host: str, port: int) -> socket.socket:

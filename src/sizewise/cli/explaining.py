@@ -7,12 +7,15 @@ forms without them; all else (help, mistakes in the options) is left to the appl
 from __future__ import annotations
 
 import json
-import sqlite3
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..errors.base import SizewiseError
 
 if TYPE_CHECKING:
     from ..reference.explain import Answer, Match
@@ -23,6 +26,7 @@ EXPLAINED, NOT_EXPLAINED = 0, 1
 SHOWN_SOURCE = 4
 """Lines of source shown before and after the one that raises."""
 _MESSAGE = 90
+_CODE = re.compile(r"sw[-_ ]?(\w{0,3}\d\w{0,3})", re.IGNORECASE | re.ASCII)
 _STYLES = {"error": "bold red", "warning": "yellow"}
 Piece = tuple[str, str]
 """Text and its style; "" for none."""
@@ -67,16 +71,32 @@ class Unreadable(Exception):
 
 
 def run(what: str, as_json: bool) -> int:
-    """Explain and print; the exit code. Raises Unreadable."""
+    """Explain and print; the exit code. Raises Unreadable, IndexUnreadable (SW711)."""
+    from ..reference.places import index_path
+    from ..reference.store import readable
+
+    problem: SizewiseError | None = None
     with ExitStack() as stack:
-        store = _open_index(stack)
-        answer = answer_for(what, store)
+        try:
+            with readable(path := index_path()):
+                store = _open_index(stack, path)
+        except SizewiseError as damage:
+            store, problem = None, damage
+        with readable(path):
+            answer = answer_for(what, store)
+    unknown = None if answer.match else unknown_code(what)
+    if problem is not None and answer.match is None and not unknown:
+        raise problem  # the answer may be in there
     if as_json:
         # Half a surrogate pair from a broken text has no place in UTF-8; JSON writes it as an escape.
         sys.stdout.write(json.dumps(answer.to_json(), indent=2) + "\n")
     else:
-        show_pieces(pieces_of(answer))
-    if store is None:
+        show_pieces(iter([(unknown, "bold")]) if unknown else pieces_of(answer))
+    if unknown:
+        return NOT_EXPLAINED  # no index would know more
+    if problem is not None:
+        _tell(str(problem))
+    elif store is None:
         _tell("There is no index: only Sizewise's own errors are known. Run `sizewise errors index` first.")
     return EXPLAINED if answer.match is not None else NOT_EXPLAINED
 
@@ -85,19 +105,32 @@ def _tell(what: str) -> None:
     sys.stderr.write(f"{what}\n")
 
 
-def _open_index(stack: ExitStack) -> Store | None:
-    from ..reference.places import index_path
+def _open_index(stack: ExitStack, path: Path) -> Store | None:
     from ..reference.store import Store
 
-    path = index_path()
     if not path.is_file():
         return None
-    try:
-        store = stack.enter_context(Store(path))
-        return store if store.distributions() else None
-    except sqlite3.Error as problem:
-        _tell(f"The index {path} cannot be read: {problem}.")
-        return None
+    store = stack.enter_context(Store(path))
+    return store if store.distributions() else None
+
+
+def unknown_code(what: str) -> str:
+    """What to say of a code of Sizewise that no error has; "" for what is no such code."""
+    found = _CODE.fullmatch(what)
+    if found is None:
+        return ""
+    from ..errors.registry import errors_by_code, unused_codes
+
+    code, errors = f"SW{found[1].upper()}", errors_by_code()
+    if code in unused_codes():
+        return f"No match: {code} is {unused_codes()[code]}: no error of this version has it."
+    first, last = min(errors), max(errors)
+    if found[1].isdigit() and len(found[1]) == 3:
+        near = [min(errors, key=lambda known: abs(int(known[2:]) - int(found[1])))]
+    else:
+        near = get_close_matches(code, errors, n=1)
+    hint = f" Nearest: {near[0]} ({errors[near[0]].__name__})." if near else ""
+    return f"No match: Sizewise has no error with the code {code}. Its codes go from {first} to {last}.{hint}"
 
 
 def answer_for(what: str, store: Store | None) -> Answer:

@@ -125,7 +125,8 @@ def _set_up_logging() -> None:
 
 
 def _unexpected(command: str, problem: Exception) -> errors.UnexpectedProblem:
-    return errors.UnexpectedProblem(command=command, where=place_of(problem), cause=cause_of(problem))
+    todo = "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`"
+    return errors.UnexpectedProblem(command=command, where=place_of(problem), cause=cause_of(problem), todo=todo)
 
 
 def _show_error(error: SizewiseError, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -97,8 +98,20 @@ def _run(text: str, doing: str, step: Callable[[], Any]) -> Any:
     # SystemExit: a script that ends itself when it is imported.
     except (Exception, SystemExit) as problem:
         raise errors.TargetFailed(
-            target=text, doing=doing, where=place_of(problem), cause=cause_of(problem)
+            target=text, doing=doing, where=place_of(problem), cause=cause_of(problem), command=_alone(text)
         ) from problem
+
+
+def _alone(text: str) -> str:
+    """The command that loads a target without Sizewise."""
+    source, _, name = text.rpartition(":")
+    if not source:
+        return f'python -c "from transformers import AutoModel; AutoModel.from_pretrained({text!r})"'
+    if source.endswith(".py") or "/" in source:
+        folder = Path(source).parent.as_posix()
+        path = f"PYTHONPATH={shlex.quote(folder)} " if folder != "." else ""
+        return f'{path}python -c "import runpy; runpy.run_path({source!r})[{name!r}]()"'
+    return f'python -c "import {source}; {source}.{name}()"'
 
 
 # -- a directory

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..config.checks import check_inductor_options
 from ..trace.dynamo import TRACING
 from .base import Artifact
 
@@ -41,6 +42,7 @@ class InductorCompiler:
         from torch._inductor import config as inductor_config
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
+        check_inductor_options(options)
         started = time.perf_counter()
         inner: list[Any] = []
 

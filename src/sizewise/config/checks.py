@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ..errors import config as errors
@@ -23,12 +25,25 @@ def check_custom_ops(custom_ops: list[str]) -> None:
     """Raises SW110, SW111, SW112, in vLLM's order of messages."""
     for op in custom_ops:
         if op not in ("all", "none") and (op[:1] not in ("+", "-") or len(op) < 2):
-            raise errors.CustomOpSyntax(op=op, custom_ops=custom_ops)
+            raise errors.CustomOpSyntax(op=op, custom_ops=custom_ops, instead=_switch_for(op))
     if custom_ops.count("all") + custom_ops.count("none") > 1:
         raise errors.CustomOpBaseModes(custom_ops=custom_ops)
     enabled, disabled = ({op[1:] for op in custom_ops if op[0] == sign} for sign in "+-")
     if both := sorted(enabled & disabled):
         raise errors.CustomOpConflict(ops=", ".join(both), custom_ops=custom_ops)
+
+
+def _switch_for(op: str) -> str:
+    """What to write in the place of an entry of custom_ops that is no switch."""
+    word = op.strip()
+    name = re.sub(r"^\W+", "", word)
+    if name.lower() in ("all", "none") and name == word:
+        return f"write {name.lower()!r}"
+    if not name:
+        return "write an operator's name behind the sign, or remove the entry"
+    if word[0] in "+-":
+        return f"write {word[0] + name!r}"
+    return f"write {'+' + name!r} to enable the operator or {'-' + name!r} to disable it"
 
 
 def check_splitting_op(op: Any) -> None:
@@ -89,6 +104,26 @@ def check_inductor_passes(passes: dict[str, Any]) -> None:
             value=passes,
             why="Sizewise cannot run passes inside Inductor yet",
             instead="leave it out",
+        )
+
+
+def check_inductor_options(options: Mapping[str, Any]) -> None:
+    """Raises SW138 for the first name that the installed torch's Inductor does not know; imports torch if there is one.
+
+    Private API: ``torch._inductor.config``. Checked on torch 2.13.0.
+    """
+    if not options:
+        return
+    import torch
+    from torch._inductor import config as inductor
+
+    listed = torch._inductor.list_options()
+    # The list leaves out a few options that exist.
+    known = {*listed, *getattr(inductor, "_config", ())}
+    for name in (name for name in options if name not in known):
+        near = get_close_matches(name, listed, n=1)
+        raise errors.UnknownInductorOption(
+            name=name, version=torch.__version__, suggestion=f"write {near[0]!r}; " if near else ""
         )
 
 

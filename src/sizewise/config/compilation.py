@@ -197,9 +197,11 @@ class CompilationConfig(Settings):
         ``dims`` are name -> (min, max) in the order of their declaration; None leaves sizes unchecked.
 
         Raises:
+            WrongType (SW104): ``dims`` is no dict.
             NotAvailableYet (SW105): a setting whose feature does not exist yet.
             SizeOutOfRange (SW130): a size outside the first dim.
             SettingWithoutEffect (SW132), UnsupportedDevice (SW133), InvalidDimRange (SW134).
+            UnknownInductorOption (SW138): this torch has no such option.
         """
         return resolve(self, dims=dims, device=device)
 
@@ -210,7 +212,7 @@ def _settle(
     sizes.positive_int("min_size", min_size)
     largest = min_size if max_size is None else sizes.positive_int("max_size", max_size)
     if largest < min_size:
-        raise errors.InvalidDimRange(field="min_size, max_size", value=(min_size, max_size))
+        raise sizes.empty_interval(min_size, largest)
     configured = config.cudagraph_capture_sizes
     if given is not None:
         given = sizes.checked_capture_sizes(given)
@@ -219,7 +221,7 @@ def _settle(
     capture = given or configured or _default_sizes(config.max_cudagraph_capture_size, min_size, max_size)
     first = sizes.sizes_of_first_dim(capture)
     bound = first[-1] if max_size is None else max_size
-    sizes.check_within("cudagraph_capture_sizes", first, "the first dim", min_size, bound)
+    sizes.check_within("cudagraph_capture_sizes", first, None, min_size, bound)
     changes: dict[str, Any] = {"cudagraph_capture_sizes": capture}
     if config.compile_sizes is not None:
         changes["compile_sizes"] = sizes.settled_compile_sizes(config.compile_sizes, first)
@@ -233,6 +235,6 @@ def _default_sizes(maximum: int | None, min_size: int, max_size: int | None) -> 
         also = [min_size, max_size or min_size]
     else:
         bound = maximum if max_size is None else max_size
-        sizes.check_within("max_cudagraph_capture_size", [maximum], "the first dim", min_size, bound)
+        sizes.check_within("max_cudagraph_capture_size", [maximum], None, min_size, bound)
         also = [min_size, maximum]
     return [size for size in sizes.default_capture_sizes(maximum, also=also) if size >= min_size]

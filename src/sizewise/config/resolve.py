@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import config as errors
-from . import sizes
+from . import checks, sizes
 from .modes import CompilationMode, CUDAGraphMode
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def inductor_options(config: CompilationConfig, context: Context) -> Iterable[Fi
             value=config.inductor_compile_config,
             why=f"backend is {config.backend!r}",
         )
+    checks.check_inductor_options(config.inductor_compile_config)
     return ()
 
 
@@ -155,7 +156,7 @@ def resolve(
     device: str = "cpu",
     rules: Sequence[Rule] = RULES,
 ) -> Resolved:
-    """Apply the rules in order. Raises SW131, SW134, and what the rules raise."""
+    """Apply the rules in order. Raises SW104, SW131, SW134, and what the rules raise."""
     context = Context(_checked_dims(dims), device)
     sources = {
         name: "set" if name in config.model_fields_set and not _open(getattr(config, name)) else "default"
@@ -181,10 +182,17 @@ def _open(value: Any) -> bool:
 
 
 def _checked_dims(dims: Mapping[str, tuple[int, int]] | None) -> Mapping[str, tuple[int, int]] | None:
-    for name, bounds in (dims or {}).items():
+    if dims is None:
+        return None
+    if not isinstance(dims, Mapping):
+        raise sizes.wrong_type("dims", dims, 'a dict of (min, max) by name, such as {"batch": (1, 64)}, or None')
+    for name, bounds in dims.items():
         pair = tuple(bounds) if isinstance(bounds, tuple | list) else ()
         if len(pair) != 2 or any(type(n) is not int for n in pair) or not 1 <= pair[0] <= pair[1]:
-            raise errors.InvalidDimRange(field=f"dims[{name!r}]", value=bounds)
+            ends = [getattr(bounds, end, None) for end in ("min", "max")]
+            example = tuple(ends) if all(type(end) is int for end in ends) else (1, 64)
+            instead = f"give a pair of ints, both included: dims={{{name!r}: {example}}}"
+            raise errors.InvalidDimRange(field=f"dims[{name!r}]", value=bounds, instead=instead)
     return dims
 
 

@@ -42,19 +42,32 @@ def compile_ranges(endpoints: Sequence[int] | None, max_size: int, min_size: int
     empty interval.
     """
     if min_size > max_size:
-        raise errors.InvalidDimRange(field="compile_ranges", value=(min_size, max_size))
+        raise empty_interval(min_size, max_size)
     ends = sorted(set(endpoints or ()))
-    check_within("compile_ranges_endpoints", ends, "the sizes", min_size, max_size)
+    check_within("compile_ranges_endpoints", ends, None, min_size, max_size)
     ends = [end for end in ends if end < max_size] + [max_size]
     starts = [min_size, *(end + 1 for end in ends[:-1])]
     return list(zip(starts, ends, strict=True))
 
 
-def check_within(field: str, sizes: Iterable[int], dim: str, minimum: int, maximum: int) -> None:
-    """Raises SW130 for the first size outside minimum..maximum."""
+def check_within(field: str, sizes: Iterable[int], dim: str | None, minimum: int, maximum: int) -> None:
+    """Raises SW130 for the first size outside minimum..maximum; ``dim`` is None where these were given as arguments."""
     for size in sizes:
-        if not minimum <= size <= maximum:
-            raise errors.SizeOutOfRange(field=field, size=size, dim=dim, minimum=minimum, maximum=maximum)
+        if minimum <= size <= maximum:
+            continue
+        low, high = min(size, minimum), max(size, maximum)
+        if dim is None:
+            where = "min_size and max_size"
+            wider = f"pass max_size={high}" if size > maximum else f"pass min_size={low}"
+        else:
+            where = f"the first dim {dim!r}"
+            wider = f"let dim {dim!r} go from {low} to {high} (sizes in settings are about the dim declared first)"
+        raise errors.SizeOutOfRange(field=field, size=size, dim=where, minimum=minimum, maximum=maximum, wider=wider)
+
+
+def empty_interval(min_size: int, max_size: int) -> errors.InvalidDimRange:
+    instead = "pass a max_size that is not below min_size, by name: max_size=64, min_size=1"
+    return errors.InvalidDimRange(field="(min_size, max_size)", value=(min_size, max_size), instead=instead)
 
 
 def checked_compile_sizes(value: object) -> list[int | str] | None:
@@ -95,7 +108,7 @@ def checked_capture_sizes(value: object) -> CaptureSizes | None:
     if not isinstance(value, list | dict):
         raise wrong_type(CAPTURE_SIZES, value, "a list of ints, a list of tuples, a dict of lists or None")
     if not value:
-        raise errors.NoCaptureSizes(sizes=value)
+        raise errors.NoCaptureSizes(field=CAPTURE_SIZES, sizes=value)
     if isinstance(value, dict):
         return {_dim_name(name): _sorted_ints(f"{CAPTURE_SIZES}[{name!r}]", v) for name, v in value.items()}
     # JSON has no tuples, so an inner list means one.
@@ -129,7 +142,7 @@ def _sorted_ints(field: str, value: object) -> list[int]:
     if not isinstance(value, list):
         raise wrong_type(field, value, "a list of ints")
     if not value:
-        raise errors.NoCaptureSizes(sizes=value)
+        raise errors.NoCaptureSizes(field=field, sizes=value)
     return sorted({positive_int(f"{field}[{index}]", size) for index, size in enumerate(value)})
 
 

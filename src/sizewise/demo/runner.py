@@ -188,4 +188,8 @@ def _died(name: str, child: Child) -> UnexpectedProblem:
 
 
 def _unexpected(name: str, cause: str) -> UnexpectedProblem:
-    return UnexpectedProblem(command="demo", where=f"the process of {LABELS[name]}", cause=cause)
+    if "signal 9" in cause:
+        todo = "free memory, about 2 GB, and run the demo again"
+    else:
+        todo = "run `sizewise doctor`; where it finds nothing, report this with its output"
+    return UnexpectedProblem(command="demo", where=f"the process of {LABELS[name]}", cause=cause, todo=todo)

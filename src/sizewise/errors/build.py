@@ -20,8 +20,9 @@ class NotEqualToEager(BuildError, RuntimeError):
         "{owner} compiled, but its result is not eager's at {sizes}: output {path}, {difference}. It is not served."
     )
     remedy = (
-        '{hint}try CompilationConfig(backend="eager") to see whether the compiler is at fault; report the module with '
-        "this message."
+        '{hint}warm up with backend="eager" as well: if that fails too, the module computes something else while it '
+        "is traced (torch.compiler.is_compiling(), a custom operator's fake); if not, name the operator before that "
+        "output in splitting_ops."
     )
 
 
@@ -62,8 +63,8 @@ class EagerFails(BuildError, RuntimeError):
     code = "SW309"
     message = "{owner} itself fails in eager mode at {sizes}: {cause}"
     remedy = (
-        "declare only sizes that the module can run, or fix the module. After a change of dtype or device, "
-        "call reset() and warmup() with inputs that fit."
+        "declare only sizes that the module can run, or fix the module. After a change of dtype or device, call "
+        "warmup() with inputs that fit."
     )
 
 
@@ -88,5 +89,6 @@ class PieceLayout(BuildError, RuntimeError):
         "and is handed {seen_shape} and {seen_stride} at {sizes}."
     )
     remedy = (
-        "name the operator that makes this tensor in splitting_ops, or set the module's memory format to contiguous."
+        "set the module's memory format to contiguous, or make the fake of the operator before it give the strides "
+        "that the operator returns (torch.library.opcheck compares them)."
     )

@@ -55,14 +55,14 @@ class BadCall(CallError, TypeError):
 
 class OtherAmbient(CallError, RuntimeError):
     code = "SW409"
-    message = "{setting} is {seen}; the program was built under {wanted}."
-    remedy = 'warm up under the setting you serve with, or set on_outside="eager".'
+    message = "{setting}: {seen} in this call; the program was built under {wanted}."
+    remedy = '{back}, or warm up again under the setting you serve with, or set on_outside="eager".'
 
 
 class NotPlainTensor(CallError, TypeError):
     code = "SW410"
-    message = "{argument} is {seen}; the program was built for a plain torch.Tensor."
-    remedy = 'convert the argument to a dense torch.Tensor, or set on_outside="eager".'
+    message = "{argument} is {seen}; a program takes plain tensors (torch.Tensor) only."
+    remedy = "{todo}"
 
 
 class WrittenInputLayout(CallError, ValueError):

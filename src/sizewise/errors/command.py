@@ -29,13 +29,16 @@ class BadFactory(CommandError, TypeError):
 class CannotWrite(CommandError, OSError):
     code = "SW704"
     message = "cannot write {path}: {problem}."
-    remedy = "name a file in a directory that exists and can be written."
+    remedy = (
+        "name a path in a directory that exists and can be written; `sizewise errors build --out` takes a folder that "
+        "is new, empty or a site it wrote."
+    )
 
 
 class TargetFailed(CommandError, RuntimeError):
     code = "SW705"
     message = "{doing} raised an error at {where}: {cause}."
-    remedy = "repair {where}: {target!r} has to load on its own before anything is compiled."
+    remedy = "make {target!r} load without Sizewise first: {command}"
 
 
 class UnsupportedModelDirectory(CommandError, NotImplementedError):
@@ -62,7 +65,7 @@ class ExampleFails(CommandError, RuntimeError):
 class UnexpectedProblem(CommandError, RuntimeError):
     code = "SW708"
     message = "the command {command!r} met an error that Sizewise has no name for, at {where}: {cause}."
-    remedy = "this is a bug in Sizewise: report it with the traceback above and the output of `sizewise doctor`."
+    remedy = "{todo}."
 
 
 class UnknownPackage(CommandError, ModuleNotFoundError):
@@ -78,3 +81,9 @@ class NoPackageThere(CommandError, FileNotFoundError):
     code = "SW710"
     message = "cannot read a package's sources at {path}: {problem}."
     remedy = "give the folder of one package, the one with its __init__.py, or the folder that holds it alone."
+
+
+class IndexUnreadable(CommandError, OSError):
+    code = "SW711"
+    message = "the index of errors, {path}, cannot be read: {problem}."
+    remedy = "{todo}; --own-only and codes (sizewise explain SW401) need no index."

@@ -14,8 +14,9 @@ class CaptureSizesInCompileSizes(ConfigError, NotImplementedError):
         "This should be handled in `post_init_cudagraph_sizes`. Seen: compile_sizes={compile_sizes!r}."
     )
     remedy = (
-        "give PiecewiseBackend ints only, or settle the sizes first: "
-        "config = config.post_init_cudagraph_sizes(); PiecewiseBackend(graph, config=config)."
+        "give PiecewiseBackend ints: compile_sizes=[1, 2, 4], or what the word stands for, "
+        "compile_sizes=config.post_init_cudagraph_sizes().compile_sizes. "
+        "For sizewise.compile leave the config as it is: it settles the word at warm-up."
     )
 
 
@@ -82,7 +83,7 @@ class CustomOpSyntax(ConfigError, ValueError):
         "Invalid syntax '{op}' for custom op, must be 'all', 'none', '+op' or '-op' "
         "(where 'op' is the registered op name). Seen: custom_ops={custom_ops!r}."
     )
-    remedy = "write '+{op}' to enable the operator or '-{op}' to disable it."
+    remedy = "{instead}; leave custom_ops out for sizewise.compile, which has no custom operators to switch yet."
 
 
 class CustomOpBaseModes(ConfigError, ValueError):
@@ -104,8 +105,8 @@ class InvalidSplittingOp(ConfigError, ValueError):
     code = "SW113"
     message = "splitting_ops holds {op!r}, which is neither an operator's name nor a module class."
     remedy = (
-        "write the operator as 'namespace::name' (or 'namespace::name.overload'), "
-        "or give a class derived from torch.nn.Module."
+        "write the operator as 'namespace::name' (torch.ops.aten.mm is 'aten::mm'), "
+        "or give the class of a module, type(module), not the module."
     )
 
 
@@ -142,10 +143,12 @@ class InvalidCudagraphMode(ConfigError, ValueError):
 class NoCaptureSizes(ConfigError, ValueError):
     code = "SW118"
     message = (
-        "cudagraph_capture_sizes should contain at least one element when using cuda graph. "
-        "Seen: cudagraph_capture_sizes={sizes!r}."
+        "cudagraph_capture_sizes should contain at least one element when using cuda graph. Seen: {field}={sizes!r}."
     )
-    remedy = "list at least one size; leave it out for the default list; cudagraph_mode='NONE' for no captures."
+    remedy = (
+        "leave cudagraph_capture_sizes out: alone for the default list, with cudagraph_mode='NONE' for no captures. "
+        "A list needs a size of at least 1."
+    )
 
 
 class MixedCaptureSizes(ConfigError, ValueError):
@@ -160,7 +163,7 @@ class MaxCaptureSizeTooSmall(ConfigError, ValueError):
         "Maximum cudagraph size should be greater than or equal to 1 when using cuda graph. "
         "Seen: max_cudagraph_capture_size={value!r}."
     )
-    remedy = "give a positive int, or leave it out; cudagraph_mode='NONE' turns captures off."
+    remedy = "leave it out; {value} turns no captures off, cudagraph_mode='NONE' does."
 
 
 class MaxCaptureSizeDisagrees(ConfigError, ValueError):
@@ -175,10 +178,10 @@ class MaxCaptureSizeDisagrees(ConfigError, ValueError):
 class MaxCaptureSizeOfSeveralDims(ConfigError, ValueError):
     code = "SW122"
     message = (
-        "max_cudagraph_capture_size is one number, but cudagraph_capture_sizes has several dims. "
+        "max_cudagraph_capture_size is one number, but cudagraph_capture_sizes lists sizes per dim. "
         "Seen: max_cudagraph_capture_size={maximum}, cudagraph_capture_sizes={sizes!r}."
     )
-    remedy = "leave max_cudagraph_capture_size out; the listed sizes say what is captured."
+    remedy = "leave max_cudagraph_capture_size out, and end each dim's own list at its largest size."
 
 
 # -- encoder graphs
@@ -187,19 +190,25 @@ class MaxCaptureSizeOfSeveralDims(ConfigError, ValueError):
 class EncoderBudgetsNotPositive(ConfigError, ValueError):
     code = "SW123"
     message = "All encoder_cudagraph_token_budgets must be positive, got {budgets}."
-    remedy = "give positive token counts, or leave the list empty."
+    remedy = "leave the list empty: Sizewise has no encoder graphs yet. In vLLM, each is a count of tokens."
 
 
 class EncoderVisionItemsNegative(ConfigError, ValueError):
     code = "SW124"
     message = "encoder_cudagraph_max_vision_items_per_batch must be non-negative (0 = auto-infer). Seen: {value}."
-    remedy = "give 0 or a positive int."
+    remedy = (
+        "leave it out, and cudagraph_mm_encoder as well: Sizewise has no encoder graphs yet. In vLLM, 0 is the "
+        "automatic number."
+    )
 
 
 class EncoderFramesNegative(ConfigError, ValueError):
     code = "SW125"
     message = "encoder_cudagraph_max_frames_per_batch must be non-negative (None = auto-infer). Seen: {value}."
-    remedy = "give None, 0 or a positive int."
+    remedy = (
+        "leave it out, and cudagraph_mm_encoder as well: Sizewise has no encoder graphs yet. In vLLM, None is the "
+        "automatic number."
+    )
 
 
 # -- nested settings and values that must survive a file
@@ -237,13 +246,13 @@ class CaptureSizesGivenTwice(ConfigError, ValueError):
 
 class SizeOutOfRange(ConfigError, ValueError):
     code = "SW130"
-    message = "{field} holds {size}, which is outside {dim} from {minimum} to {maximum}."
-    remedy = "remove {size}, or widen {dim}."
+    message = "{field} holds {size}, which is outside {dim} ({minimum} to {maximum})."
+    remedy = "keep {field} within {minimum} to {maximum}, or {wider}."
 
 
 class RuleAgainstSetting(ConfigError, ValueError):
     code = "SW131"
-    message = "{field}={value!r} was set, but {rule} needs {needed!r}: {why}."
+    message = "{field}={value!r} was set, but the rule {rule} needs {needed!r}: {why}."
     remedy = "set {field}={needed!r} or leave it out; Sizewise does not change what you set."
 
 
@@ -256,19 +265,22 @@ class SettingWithoutEffect(ConfigError, ValueError):
 class UnsupportedDevice(ConfigError, ValueError):
     code = "SW133"
     message = "device {device!r} is not supported. Supported are: {legal}."
-    remedy = "move the module to one of these; elsewhere run the original module."
+    remedy = (
+        "move the module and its arguments to one of these; where they have to stay, run the original: "
+        "sizewise.compile(..., disable=True) gives it back."
+    )
 
 
 class InvalidDimRange(ConfigError, ValueError):
     code = "SW134"
     message = "{field} is not (min, max) with two ints and 1 <= min <= max. Seen: {value!r}."
-    remedy = 'give for instance dims={{"batch": (1, 64)}}, the first declared dim first.'
+    remedy = "{instead}."
 
 
 class UnknownPreset(ConfigError, ValueError):
     code = "SW135"
     message = "Unknown preset {mode!r}. The presets are: {legal}."
-    remedy = "use one of these, or set the fields of CompilationConfig that you mean."
+    remedy = "{instead}; the presets that capture graphs ({captures}) are refused so far (SW105)."
 
 
 # -- environment variables
@@ -284,3 +296,18 @@ class UnknownEnvironmentVariable(ConfigError, ValueError):
     code = "SW137"
     message = "Sizewise reads no environment variable {name}. Seen: {name}={value!r}."
     remedy = "{suggestion}unset it; the variables are: {known}."
+
+
+# -- a compiler's options, and the ranges of one backend
+
+
+class UnknownInductorOption(ConfigError, ValueError):
+    code = "SW138"
+    message = "inductor_compile_config names {name!r}, which torch._inductor.config of torch {version} does not have."
+    remedy = "{suggestion}torch._inductor.list_options() lists them all."
+
+
+class UnknownCompileRange(ConfigError, ValueError):
+    code = "SW139"
+    message = "{interval} is none of the ranges of this PiecewiseBackend. Its ranges are: {known}."
+    remedy = "give compile_range one of these, as a Range; compile_all() compiles them all."

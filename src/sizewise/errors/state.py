@@ -13,14 +13,17 @@ class Closed(StateError, RuntimeError):
 
 class NotWarm(StateError, RuntimeError):
     code = "SW502"
-    message = "{owner} was called before warm-up while SIZEWISE_REQUIRE_WARM=1."
-    remedy = "call warmup(...) before serving."
+    message = "{owner} is not warmed up: {seen}."
+    remedy = "call warmup(...) with an example first{otherwise}."
 
 
 class Stale(StateError, RuntimeError):
     code = "SW503"
     message = "{owner} has changed since warm-up: {what}."
-    remedy = 'call refresh() to build for the module as it is now, or set on_stale="eager".'
+    remedy = (
+        "call refresh() to build for the module as it is now; after a change of dtype or device, warmup(...) with "
+        'inputs that fit it. Or set on_stale="eager".'
+    )
 
 
 class TrainRefused(StateError, RuntimeError):
@@ -44,7 +47,7 @@ class GenerateRefused(StateError, AttributeError):
 class ForwardedMissing(StateError, AttributeError):
     code = "SW507"
     message = "{owner!r} object has no attribute {name!r}; nor has the module it wraps ({wrapped})."
-    remedy = "check the spelling."
+    remedy = "check the spelling; dir() of the module lists the names there are."
 
 
 class NotAvailable(StateError, NotImplementedError):
@@ -61,8 +64,8 @@ class BadTarget(StateError, TypeError):
 
 class BadOption(StateError, ValueError):
     code = "SW510"
-    message = "{option}={seen!r} is not one of {legal}."
-    remedy = "pass one of the legal values."
+    message = "{option}={seen!r} is not {legal}."
+    remedy = "{todo}."
 
 
 class TooManyPrograms(StateError, ValueError):
@@ -75,3 +78,27 @@ class UnknownOption(StateError, TypeError):
     code = "SW513"
     message = "sizewise.compile has no argument {name!r}."
     remedy = "did you mean {near!r}?"
+
+
+class PropertyFails(StateError, AttributeError):
+    code = "SW514"
+    message = "the property {name!r} of {wrapped} raised AttributeError: {cause}."
+    remedy = "mend the property, or set what it reads: {wrapped} has {name!r}, but cannot give it."
+
+
+class NotCalls(StateError, TypeError):
+    code = "SW515"
+    message = "{owner}.warmup_many takes a list of (args, kwargs) pairs; {place} is {seen}."
+    remedy = "write warmup_many([((x,), {{}}), ((y,), {{}})]); for one example call warmup(x)."
+
+
+class CountsDiffer(StateError, AssertionError):
+    code = "SW516"
+    message = "counts: expected {expected}, seen {seen}."
+    remedy = "read report() for what was built and what calls did; expect() takes the changes of the counts it names."
+
+
+class UnknownCount(StateError, AttributeError):
+    code = "SW517"
+    message = "there is no count named {name!r}."
+    remedy = "{suggestion}the counts are: {known}."

@@ -20,13 +20,13 @@ class UnknownArgument(TraceError, ValueError):
 class BadDynamicShapes(TraceError, TypeError):
     code = "SW203"
     message = "Unsupported dynamic dimensions for argument {argument}. Seen: {problem}."
-    remedy = 'write dynamic_shapes={{"{argument}": {{0: Dim("batch", min=1, max=64)}}}}: {{axis: Dim}} per tensor.'
+    remedy = "{todo}"
 
 
 class NoSuchAxis(TraceError, ValueError):
     code = "SW204"
-    message = "dynamic_shapes names axis {axis} of {argument}, which has {rank} dims: shape {shape}."
-    remedy = "name an axis from 0 to {last}."
+    message = "dynamic_shapes names axis {axis} of {argument}, which has {rank} axes: shape {shape}."
+    remedy = "{todo}"
 
 
 class DimConflict(TraceError, ValueError):
@@ -38,7 +38,7 @@ class DimConflict(TraceError, ValueError):
 class NoDynamicDims(TraceError, ValueError):
     code = "SW206"
     message = "No dynamic dimensions found in the forward method of {owner}. {seen}"
-    remedy = "pass dynamic_shapes explicitly, or give warmup_many calls whose sizes differ: sizes that differ are dims."
+    remedy = "{todo}"
 
 
 class NotTraceable(TraceError, RuntimeError):
@@ -113,7 +113,7 @@ class UnsupportedModule(TraceError, NotImplementedError):
 class UnknownSplittingOp(TraceError, ValueError):
     code = "SW216"
     message = "splitting_ops names {name!r}, which {problem}.{near}"
-    remedy = 'name a registered operator ("aten::scaled_dot_product_attention", "mylib::op") or a module class.'
+    remedy = "{todo}"
 
 
 class RandomOperator(TraceError, RuntimeError):
@@ -143,4 +143,4 @@ class UnclassifiedGuard(TraceError, RuntimeError):
 class TracingDisabled(TraceError, RuntimeError):
     code = "SW221"
     message = "torch's tracing is switched off in this process ({what})."
-    remedy = "unset it, or use sizewise.compile(..., disable=True) to run the module as it is."
+    remedy = "{todo}, or use sizewise.compile(..., disable=True) to run the module as it is."

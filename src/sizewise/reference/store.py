@@ -11,14 +11,16 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from ..errors import command as errors
 from ..errors.record import holes_emptied
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Raised when the scan finds other records in the same sources; an index of another algorithm is built again."""
 APPLICATION = 0x535A5753
 """SQLite's application id of the file ("SZWS"), so that no other program's file is taken for an index."""
@@ -88,7 +90,8 @@ class Site:
 
 @dataclass(frozen=True)
 class Stored:
-    """A record as the scan found it. ``kind``: raise, assert, log, warn, check or graph-break."""
+    """A record as the scan found it. ``kind``: raise, assert, log, warn, check, graph-break, or
+    handed-on (a text that Python hands to C++, which raises it)."""
 
     id: str
     kind: str
@@ -104,6 +107,48 @@ class Stored:
 
 class NotAnIndex(sqlite3.DatabaseError):
     """The file is a database of something else."""
+
+
+@contextmanager
+def readable(path: Path | None) -> Iterator[None]:
+    """Around what reads or writes an index. Raises IndexUnreadable (SW711) for whatever SQLite says about it."""
+    try:
+        yield
+    except sqlite3.Error as problem:
+        if isinstance(problem, sqlite3.OperationalError) and "locked" in str(problem):
+            todo = "another process writes it: try again when that has ended"
+        elif path is not None and _is_ours(path):
+            todo = "run `sizewise errors index`, which makes it anew"
+        else:
+            todo = "delete the file if nothing else needs it, then run `sizewise errors index`"
+        raise errors.IndexUnreadable(path=path, problem=problem, todo=todo) from problem
+
+
+def discard_damaged(path: Path) -> bool:
+    """Delete an index that SQLite finds damaged; whether it did. A file that is no index of ours is left alone."""
+    if not _is_ours(path):
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            if database.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
+                return False
+    except sqlite3.OperationalError:
+        return False  # locked, or not to be opened: not damaged for all that is known
+    except sqlite3.DatabaseError:
+        pass
+    for name in (path, path.with_name(f"{path.name}-journal")):
+        name.unlink(missing_ok=True)
+    return True
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the header, which a damaged file may still have, is that of an index: SQLite's mark and our own."""
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(72)
+    except OSError:
+        return False
+    return header[:16] == b"SQLite format 3\0" and header[68:72] == APPLICATION.to_bytes(4, "big")
 
 
 class Store:

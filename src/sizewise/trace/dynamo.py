@@ -166,9 +166,12 @@ def release(graph: fx.GraphModule, context: Any) -> None:
 def _refuse_if_disabled() -> None:
     for variable in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(variable, "0") not in ("", "0"):
-            raise errors.TracingDisabled(what=f"{variable}={os.environ[variable]}")
+            # torch reads the second one when it is imported.
+            todo = f"unset {variable} and start the process again"
+            raise errors.TracingDisabled(what=f"{variable}={os.environ[variable]}", todo=todo)
     if torch._dynamo.config.disable:
-        raise errors.TracingDisabled(what="torch._dynamo.config.disable")
+        todo = "set torch._dynamo.config.disable = False"
+        raise errors.TracingDisabled(what="torch._dynamo.config.disable is true", todo=todo)
 
 
 def _own_copy(tensor: torch.Tensor) -> torch.Tensor:

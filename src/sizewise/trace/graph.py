@@ -145,7 +145,8 @@ def _symbols(raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]) -> tu
         for axis, dim in spec.get(path, {}).items():
             expr = expression(value.shape[axis])
             if not isinstance(expr, sympy.Symbol):
-                raise errors.SizeSpecialized(dim=dim.name, seen=expr, min=dim.min, max=dim.max, where="")
+                where = _fixed_at(raw.fake_mode.shape_env, expr)
+                raise errors.SizeSpecialized(dim=dim.name, seen=expr, min=dim.min, max=dim.max, where=where)
             name = names.setdefault(expr, dim.name)
             if name != dim.name:
                 text = f"{name} == {dim.name}"
@@ -274,8 +275,22 @@ def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, where: str) 
 
 
 def _where(location: Any) -> str:
-    text = str(getattr(location, "user", "") or "")
-    return f"\n  at {text}" if text else ""
+    """The user's line of a torch location, whose text is ``code  # file:line in function``; '' where it has none.
+
+    Private API: ``SLoc.maybe_user_loc``. Checked on torch 2.13.0.
+    """
+    code, mark, place = str(getattr(location, "maybe_user_loc", "") or "").rpartition("  # ")
+    return f"\n  at {place}: {code}" if mark and "<sizewise" not in place else ""
+
+
+def _fixed_at(env: Any, size: sympy.Basic) -> str:
+    """The user's line that made a symbol equal to ``size``; '' where that is not known or several were.
+
+    Private API: ``ShapeEnv.replacements_slocs``. Checked on torch 2.13.0.
+    """
+    places = getattr(env, "replacements_slocs", {})
+    found = [places[symbol] for symbol, kept in env.replacements.items() if kept == size and symbol in places]
+    return _where(found[0]) if len(found) == 1 else ""
 
 
 def _stack_where(item: Any) -> str:

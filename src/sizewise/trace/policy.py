@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..calls import Call
-from ..dims import Dim, DimSpec, dims_of
+from ..dims import Dim, DimSpec, dims_of, no_such_axis
 from ..errors import trace as errors
 from . import dynamo
 from .dynamo import BACKED, UNBACKED
@@ -133,13 +133,7 @@ def resized(call: Call, spec: DimSpec) -> Call:
         tensor = leaf.value
         for axis, dim in spec.get(leaf.path, {}).items():
             if axis >= tensor.ndim or axis < 0:
-                raise errors.NoSuchAxis(
-                    axis=axis,
-                    argument=leaf.path,
-                    rank=tensor.ndim,
-                    shape=tuple(tensor.shape),
-                    last=tensor.ndim - 1,
-                )
+                raise no_such_axis(leaf.path, axis, tuple(tensor.shape))
             tensor = at_size(tensor, axis, sizes[dim.name])
         values[leaf.path] = tensor
     return call.with_values(values)

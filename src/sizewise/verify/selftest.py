@@ -155,7 +155,9 @@ def _trial(
             raise
         except Exception as problem:
             hint = (
-                _undeclared_axes(traced) or 'report the module, with CompilationConfig(backend="eager") tried as well.'
+                _undeclared_axes(traced)
+                or "compare custom operators with their fakes (torch.library.opcheck); where they fit, report the "
+                'module, with CompilationConfig(backend="eager") tried as well.'
             )
             raise errors.ProgramFails(owner=traced.owner, sizes=where, cause=in_words(problem), hint=hint) from problem
         after = state.current()
@@ -182,7 +184,8 @@ def _compare_state(what: str, wanted: Any, seen: Any, depth: int, owner: str, wh
     difference = compare(wanted, seen, depth, path=what)
     if difference is not None:
         text = f"{difference.path} {difference.what}"
-        raise errors.StateNotEqualToEager(owner=owner, what=what, sizes=where, difference=text)
+        left = {"tensors": "own state", "arguments": "effect on its arguments"}[what]
+        raise errors.StateNotEqualToEager(owner=owner, what=left, sizes=where, difference=text)
 
 
 def _tensors(call: Call) -> dict[str, torch.Tensor]:
