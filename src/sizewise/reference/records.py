@@ -71,6 +71,8 @@ def source_window(distribution: Distribution, site: Site) -> tuple[int, int, str
     if site.line > len(lines):
         return site.line, site.line, ""
     first, last = max(1, site.line - WINDOW), min(len(lines), site.line + WINDOW)
+    # A file ends with a line end, behind which there is no line.
+    last -= last > site.line and last == len(lines) and not lines[-1]
     return first, last, "\n".join(lines[first - 1 : last]) + "\n"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors.record import Record
 from ..store import Site, Store
 from .candidates import candidates
-from .evidence import FLOOR, Evidence, variants, weigh
+from .evidence import ENOUGH, FLOOR, Evidence, variants, weigh
 from .origins import LooksLike, looks_like, repeats_cpp
 from .paste import read
 from .told import Paste, Told
@@ -134,7 +134,7 @@ def _ranked(told: Told, store: Store, indexed: Sequence[str]) -> list[Evidence]:
 
 def _doubted(found: list[Evidence]) -> list[Evidence]:
     """Several that fit alike make each of them less sure, unless they are of one function."""
-    if not found or found[0].form not in ("words", "shorter"):
+    if not found or (found[0].form not in ("words", "shorter") and found[0].stored.literals >= ENOUGH):
         return found
     first = found[0]
     near = (one for one in found[1:] if one.confidence > first.confidence * ALIKE)

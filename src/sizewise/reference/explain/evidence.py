@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from ..store import Site, Stored
 from . import origins
 from .candidates import FRAMES, function_of
+from .reworded import changes
 from .told import Frame, Told
 from .wording import Fit, Said, fit, flat, gaps, letters, pieces_of
 
@@ -20,6 +22,12 @@ FEW, LIKELY = 6, 0.55
 """Letters and digits that are enough beside the class and the place, and what they are worth."""
 UNSURE = 0.45
 """The most that fewer are worth."""
+ALIKE, WORDY, REWORDED = 0.3, 30, 0.75
+"""Share of a template's words, its letters and digits, and what they are worth, where only some words differ."""
+MOSTLY = 0.8
+"""Share of a message that is no coincidence in an error of another class."""
+MOST_OF, MAINLY, CLOSE = 14, 0.6, 0.62
+"""Letters and digits that are enough where they are such a share of the message, and what they are worth then."""
 LONG = 60
 """Letters and digits that are no coincidence, even if other words stand between them."""
 GROWN = 0.85
@@ -31,8 +39,15 @@ _SAYS = {
     "shorter": "pattern: the message is the beginning of this template",
     "words": "words: the message and this template share runs of words",
 }
+HANDED = "handed-on"
+"""The kind of a record whose message Python makes and C++ raises."""
+_NUMBER = re.compile(r"\d+")
 _OF_OPERATORS = frozenset({None, "RuntimeError", "IndexError", "ValueError", "TypeError", "NotImplementedError"})
 """What torch's C++ operators raise."""
+_BUILTIN = frozenset({"ValueError", "RuntimeError", "TypeError", "AssertionError", "NotImplementedError", "Exception"})
+"""Classes that one release raises for another: an assert that became a check, for one."""
+_TAKES_OVER = frozenset({"TorchRuntimeError", "UserError", "InternalTorchDynamoError"})
+"""Classes that torch raises with the text of an error of another class."""
 _ROOTS = frozenset({"BaseException", "Exception"})
 
 
@@ -62,6 +77,8 @@ def weigh(stored: Stored, told: Told, said: Sequence[Said], indexed: Collection[
     if worded is None and not told.frames:
         return None
     site, place = best_site(stored, told)
+    if stored.kind == HANDED:
+        place = max(place, 0)  # C++ raises it, wherever it is then called from
     if worded is not None:
         worded = _placed(worded, stored, told, place)
     found = (worded, _by_source(stored, site, told, place), _by_class(stored, site, told, place))
@@ -83,7 +100,19 @@ def variants(told: Told) -> list[Said]:
     """The whole message, its first paragraph, its first line: what follows may not be of the error itself."""
     whole = told.message.strip()
     texts = [whole, whole.split("\n\n")[0], whole.split("\n")[0]]
+    if told.short_class == "KeyError" and (quoted := _unquoted(whole)):
+        texts.insert(0, quoted)
     return [Said.of(text) for text in dict.fromkeys(texts) if text]
+
+
+def _unquoted(message: str) -> str:
+    """The text that `str` of a KeyError shows quoted; "" where it is none."""
+    if len(message) < 2 or message[0] not in "'\"" or message[-1] != message[0]:
+        return ""
+    try:
+        return str(ast.literal_eval(message))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return ""
 
 
 def _worded(stored: Stored, said: Sequence[Said]) -> Scored | None:
@@ -94,7 +123,26 @@ def _worded(stored: Stored, said: Sequence[Said]) -> Scored | None:
             best = (_text(fitted), fitted.form, _SAYS[fitted.form])
         if fitted is not None and fitted.form == "whole":
             break
-    return best
+        if fitted is not None and fitted.form == "words" and fitted.template_share >= ALIKE and best is not None:
+            best = max(best, _reworded(stored, one), key=lambda scored: scored[0])
+    return best if best is None or best[1] != "words" else _renumbered(stored, said, best)
+
+
+def _reworded(stored: Stored, said: Said) -> Scored:
+    changed = changes(stored.template, said.words)
+    enough = changed <= 1 and _literal(stored) >= WORDY
+    return (REWORDED - 0.1 * changed if enough else 0.0), "words", "words: this template with a word or two changed"
+
+
+def _renumbered(stored: Stored, said: Sequence[Said], best: Scored) -> Scored:
+    """The fit where numbers do not count: versions and limits that a text names change from release to release."""
+    template = _NUMBER.sub("0", stored.template)
+    if template == stored.template or not said or not _NUMBER.search(said[0].text):
+        return best
+    fitted = fit(template, Said.of(_NUMBER.sub("0", said[0].text)))
+    if fitted is None or fitted.form not in ("whole", "longer") or 0.9 * _text(fitted) < best[0]:
+        return best
+    return 0.9 * _text(fitted), fitted.form, f"{_SAYS[fitted.form]}, but for numbers in it"
 
 
 def _text(fitted: Fit) -> float:
@@ -109,7 +157,9 @@ def _text(fitted: Fit) -> float:
         return score * (0.6 if shares[1] >= GROWN else 0.5)
     enough = ENOUGH if fitted.holes else ENOUGH * 0.7
     cover = min(1.0, max(fitted.message_share / 0.4, fitted.literal / LONG))
-    text = _FORMS[fitted.form] * (0.5 + 0.5 * cover)
+    # The less is around a template, the nearer to the whole message it is.
+    grown = 0.08 * fitted.message_share if fitted.form == "longer" else 0.0
+    text = (_FORMS[fitted.form] + grown) * (0.5 + 0.5 * cover)
     return text if fitted.literal >= enough else min(text, UNSURE) * fitted.literal / enough
 
 
@@ -120,6 +170,9 @@ def _placed(worded: Scored, stored: Stored, told: Told, place: int) -> Scored:
     logged = told.kind == stored.kind == "log"
     if few and form == "whole" and (logged or _same_class(stored, told)):
         score = max(score, LIKELY)
+    if form == "whole" and told.kind == "exception" and _literal(stored) >= MOST_OF and _related(stored, told):
+        # Short messages in which little was filled in.
+        score = max(score, CLOSE if _share(stored, told) >= MAINLY else 0.0)
     return score, form, reason
 
 
@@ -164,6 +217,26 @@ def _same_class(stored: Stored, told: Told) -> bool | None:
     return held == told.short_class
 
 
+def _is_kind_of(stored: Stored, told: Told) -> bool:
+    """Whether the record's class is the one that was told, or derived from that built-in one."""
+    return _same_class(stored, told) is True or stored.sites[0].extra.get("base") == told.short_class is not None
+
+
+def _share(stored: Stored, told: Told) -> float:
+    """Share of the message that is the template's own text; 0 for a template that says nothing of its own first."""
+    pieces = pieces_of(stored.template)
+    return sum(map(letters, pieces)) / max(1, letters(flat(told.message))) if letters(pieces[0]) else 0.0
+
+
+def _became(stored: Stored, told: Told) -> bool:
+    """Whether a built-in class was told, and the record has one of the package's own: that may be the newer one."""
+    return "." in (stored.error_class or "") and told.error_class in _BUILTIN
+
+
+def _related(stored: Stored, told: Told) -> bool:
+    return _is_kind_of(stored, told) or _became(stored, told)
+
+
 def _class(stored: Stored, told: Told, form: str, text: float) -> tuple[float, str]:
     told_kind, held_kind = told.kind, stored.kind
     if told_kind == "text":
@@ -175,10 +248,20 @@ def _class(stored: Stored, told: Told, form: str, text: float) -> tuple[float, s
     if told_kind == "log":
         return 1.0, "class: both are lines of a logger"
     same = _same_class(stored, told)
-    if same is None or (stored.error_class or "") in _ROOTS:
+    if same is None or (stored.error_class or "") in _ROOTS or (not same and told.short_class in _TAKES_OVER):
         return 0.92, ""
     if same:
         return 1.0, f"class: {told.short_class}"
+    if _is_kind_of(stored, told):
+        held = (stored.error_class or "").rpartition(".")[2]
+        return 0.95, f"class: {held}, which is a kind of {told.short_class}"
+    if form in ("whole", "longer") and _became(stored, told):
+        return 0.85, ""
+    builtin = {stored.error_class, told.error_class} <= _BUILTIN
+    if form == "whole" and builtin and _literal(stored) >= ENOUGH and _share(stored, told) >= MOSTLY:
+        return 0.75, ""
+    if form == "shorter" and builtin and letters(flat(told.message)) >= LONG:
+        return 0.75, ""
     return (0.78 if form in ("whole", "longer") and text > 0.8 and _literal(stored) >= 30 else 0.4), ""
 
 
@@ -234,6 +317,8 @@ def _place(confidence: float, form: str, place: int, site: Site) -> tuple[float,
 
 def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collection[str]) -> float:
     """What speaks against any record of the Python sources."""
+    if stored.kind == HANDED and told.short_class in (None, "RuntimeError"):
+        return 1.0
     if told.kind == "exception" and told.raises is False:
         # The line that failed raises nothing: the error came from below it.
         return 0.35
@@ -253,8 +338,14 @@ def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collecti
     if place < 2 and origins.says_below(told):
         # Python sources repeat texts of C++ and of the interpreter; only the place tells them apart. A text of theirs
         # that stands in a hole was passed on.
-        return 1.0 if form in ("whole", "longer") and _passed_on(stored, told) else 0.4
+        passed = form in ("whole", "longer") and _passed_on(stored, told)
+        return 1.0 if passed or (form == "whole" and _says_so_itself(stored, told)) else 0.4
     return 1.0
+
+
+def _says_so_itself(stored: Stored, told: Told) -> bool:
+    """Whether the record's own long text has words that C++ and the interpreter use, outside torch's copies of it."""
+    return _literal(stored) >= LONG and _same_class(stored, told) is True and not origins.repeats_cpp(stored)
 
 
 def _passed_on(stored: Stored, told: Told) -> bool:

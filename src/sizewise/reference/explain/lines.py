@@ -16,7 +16,11 @@ _FILE = r"(?P<file>[\w./\\-]+\.(?:py|cpp|cc|cu|h)):(?P<line>\d+)"
 _TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _SHORT_LEVELS = {"D": "DEBUG", "V": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL"}
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|[@-Z\\-_])"
+    # what is left of a colour where the escape itself was not copied
+    r"|\ufffd?\[(?:\d{1,2};){0,4}\d{1,2}m(?![a-z])"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x7f]")
 _WHO = (
     # (EngineCore_DP0 pid=1), (RayWorkerWrapper pid=12, ip=10.0.0.1), (VllmWorker rank=0 pid=7)
@@ -44,7 +48,7 @@ _LOGGED = (
     ),
     re.compile(rf"(?:\[{_LEVEL}\]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?=[\w.]+:))[ :]*(?P<file>[\w.]+:(?=\S))?"),
     re.compile(rf"{_LEVEL}: +(?=\S)"),
-    re.compile(rf"\[?{_TIME}\]? (?=\S)"),
+    re.compile(rf"\[?{_TIME}\]? (?:std(?:out|err) [FP] )?(?=\S)"),
 )
 _MARGIN = re.compile(r" {0,200}\| ?|\+ (?=Exception Group)")
 _RULE = re.compile(r"\+-[+-]*(?:-|-- (?:\d+|\.\.\.) -+)$")

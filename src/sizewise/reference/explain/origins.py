@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
@@ -105,7 +106,7 @@ def kind_of(told: Told, paste: Paste, indexed: Collection[str]) -> LooksLike:
         return "cpp"
     if foreign_class(told, indexed):
         return "third-party"
-    if says_interpreter(told):
+    if says_interpreter(told) or _of_python(told):
         return "interpreter"
     if foreign(told, indexed) or re.search("|".join(phrases.PRODUCTS), told.message[:_MESSAGE]):
         return "third-party"
@@ -153,4 +154,9 @@ def foreign(told: Told, indexed: Collection[str]) -> bool:
 def foreign_class(told: Told, indexed: Collection[str]) -> bool:
     """Whether its class is of a package whose errors the index does not have."""
     module = (told.error_class or "").partition(".")
-    return bool(module[1]) and module[0] not in _HOME and module[0] not in indexed
+    return bool(module[1]) and module[0] not in _HOME and module[0] not in indexed and not _of_python(told)
+
+
+def _of_python(told: Told) -> bool:
+    module, dot, _ = (told.error_class or "").partition(".")
+    return bool(dot) and module in sys.stdlib_module_names

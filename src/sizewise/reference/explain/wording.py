@@ -14,7 +14,12 @@ MESSAGE = 6000
 """Characters of a message that are compared."""
 PIECE = 12
 """Letters of a cut piece that have to be there."""
+SOME, VALUE = 40, 12
+"""Letters of a template before a hole that holds at most so many words, where the message ends right behind it."""
+FAR = 60
+"""Letters of a template before a hole in which a message may end after any text."""
 _HOLE = re.compile(r"\{[^{}]*\}")
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_]*|\d+")
 _SENTENCE = re.compile(r"(?<=[.!?;:]) ")
 SENTENCE = 6
@@ -82,6 +87,8 @@ def flat(text: str) -> str:
 
 def pieces_of(template: str) -> list[str]:
     """The literal text between the holes, with single spaces; "" at an end where a hole stands."""
+    if "\x1b" in template:
+        template = _STYLE.sub("", template)  # terminals take it, and `lines` takes it from a message
     if "{{" not in template and "}}" not in template:
         parts = _HOLE.split(template)
     else:
@@ -146,21 +153,33 @@ def _begins(pieces: Sequence[str], message: str) -> int:
     for index, piece in enumerate(pieces):
         at = message.find(piece, position)
         if at < 0 or (index == 0 and at > 0):
-            return found + _cut(piece, message[position:], index == 0)
+            return found + _cut(piece, message[position:], index == 0, found)
         position = at + len(piece)
         found += letters(piece)
     return 0
 
 
-def _cut(piece: str, rest: str, first: bool) -> int:
-    """Letters of the piece in which the message ends; it may have ended in the hole before."""
+def _cut(piece: str, rest: str, first: bool, before: int) -> int:
+    """Letters of the piece in which the message ends; it may have ended in the hole before.
+
+    ``before``: letters of the pieces that the message has before it.
+    """
     start = piece[:PIECE]
     at = 0 if first else rest.find(start)
     if at >= 0 and len(start) == PIECE:
         tail = rest[at:].rstrip(".! ")
         return letters(tail) if piece.startswith(tail) else -MESSAGE
-    # One word or quoted value is what a hole may hold; more would be other text.
-    return 0 if not first and len(rest.split()) == 1 else -MESSAGE
+    if not first and before >= SOME and len(rest.split()) <= VALUE and (ended := _ending(piece, rest)):
+        return ended
+    # One word or quoted value is what a hole may hold; more would be other text, unless much was the same before it.
+    return 0 if not first and (len(rest.split()) == 1 or before >= FAR) else -MESSAGE
+
+
+def _ending(piece: str, rest: str) -> int:
+    """Letters of the start of a piece with which a message ends, 1 for signs alone; 0 where it does not."""
+    starts = (piece[:length].rstrip() for length in range(min(len(piece), PIECE), 0, -1))
+    found = next((start for start in starts if start and rest.endswith(start)), "")
+    return max(1, letters(found)) if len(found) > 1 else 0
 
 
 def gaps(template: str, text: str) -> list[range]:

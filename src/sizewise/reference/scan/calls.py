@@ -11,7 +11,8 @@ from . import found as kinds
 from .found import PARAMETER, Arguments, Found
 from .names import Names
 from .scope import Scope
-from .templates import Known, Texts, escaped, hole, percent, texts_of, texts_or_hole
+from .templates import Known, Texts, escaped, hole
+from .texts import percent, texts_of, texts_or_hole
 
 CHECKS = {
     "torch._check": "RuntimeError",
@@ -30,6 +31,7 @@ _MAY_RAISE = re.compile(
     re.IGNORECASE,
 )
 _IS_ERROR = re.compile(r"(Error|Exception|Warning|Exit|Interrupt|Unsupported|Failed|Failure|Stop|Skip|Bypass)\w*$")
+_SETS_TEXT = re.compile(r"set_\w*(?:msg|message|error)")
 _STATUS_NAMES = ("status_code", "code")
 
 
@@ -73,6 +75,10 @@ def found_in_call(node: ast.Call, scope: Scope, names: Names) -> Iterator[Found]
         yield from _warning(node, scope, names)
     elif dotted in CHECKS or dotted in _CHECKS_WITH_CLASS:
         yield from _check(node, dotted, scope, names)
+    elif dotted and "._C." in dotted and _SETS_TEXT.search(name):
+        for text in (one for arg in _values(node) for one in texts_or_hole(arg, scope)):
+            extra = {"via": dotted}
+            yield Found(kinds.HANDED, None, Arguments(), scope.qualname, node.lineno, template=text, extra=extra)
     elif name == "raise_observed_exception":
         yield from _observed(node, scope, names)
     elif name in ("set_exception", "throw") and node.args and looks_like_error(node.args[0]):

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from .templates import Texts
 
 RAISE, ASSERT, LOG, WARN, CHECK, GRAPH_BREAK = "raise", "assert", "log", "warn", "check", "graph-break"
+HANDED = "handed-on"
+"""A message that is made here and given to C++, which raises it later."""
 CALL = "call"
 """A call of something that may raise what it is given; `link` knows whether it does."""
 PASSED = "passed"
@@ -55,6 +57,14 @@ class Found(NamedTuple):
     extra: Mapping[str, Any] = {}
 
 
+class TextMaker(NamedTuple):
+    """A function that returns a text."""
+
+    signature: Signature
+    is_method: bool
+    texts: Texts
+
+
 class ClassFound(NamedTuple):
     """What a class says about its message. ``texts`` of attributes have the parameters as holes."""
 
@@ -85,3 +95,7 @@ class Module(NamedTuple):
     stars: list[str]
     constants: dict[str, Texts]
     """Names set to texts at the top of the module, a list of texts among them (one template each)."""
+    texts: dict[str, TextMaker]
+    """Functions that return texts, by their qualified names."""
+    bases: dict[str, tuple[str, ...]]
+    """The base classes of every class that has some, by its full name."""

@@ -9,11 +9,16 @@ from typing import Any, NamedTuple
 
 from . import found as kinds
 from .found import PARAMETER, Arguments, ClassFound, Found, Module, Signature
-from .templates import ANY, INHERITED, LIMIT, Texts, filled, literal_length, quoted, tokens
+from .makers import Makers
+from .templates import ANY, INHERITED, LISTED, Texts, filled, literal_length, quoted, tokens
 
 DEPTH = 12
 """Names followed from module to module, bases and helpers within helpers."""
 _CALLS = (kinds.CALL, kinds.PASSED, kinds.RAISE)
+_GRAPH_BREAK_HELPERS = "unimplemented"
+"""How the names of torch's functions begin that raise a graph break."""
+_SAYS = 10
+"""Letters of a text that is taken for a message, where nothing else shows that it is one."""
 _MESSAGE_NAMES = ("message", "msg", "detail", "reason", "error", "description")
 
 
@@ -56,23 +61,60 @@ class _Package:
         for module in modules:
             self._classes.update((found.name, found) for found in module.classes)
             self._functions.update(module.functions)
+        self._makers = Makers(modules, self.follow, _filled_all, lambda maker, given: _bound(maker.signature, given))
+        self._whole_classes()
         for module in modules:
             for found in module.found:
                 function = f"{module.name}.{found.qualname}"
                 if function in self._functions:
-                    self._raisers.setdefault(function, []).append(found)
+                    given = self._makers.arguments(module, found.qualname, found.arguments)
+                    self._raisers.setdefault(function, []).append(found._replace(arguments=given))
         made_by = {found.made_by for module in modules for found in module.found if found.kind == kinds.RAISE}
         self._factories = {via for name in made_by if (via := self._raiser(name)) is not None}
 
+    def _whole_classes(self) -> None:
+        """Fill in what methods say of their classes' messages."""
+        home = {found.name: module for module in self._modules.values() for found in module.classes}
+        for name, found in self._classes.items():
+            module = home[name]
+            inside = f"{name.removeprefix(module.name + '.')}.__init__"
+            passed = found.passed_on
+            self._classes[name] = found._replace(
+                passed_on=passed and self._makers.arguments(module, inside, passed),
+                attributes={
+                    key: self._makers.expanded(module, inside, texts) for key, texts in found.attributes.items()
+                },
+                shown=self._makers.expanded(module, inside, found.shown),
+            )
+
+    def _bases(self, name: str) -> Sequence[str]:
+        found = self._classes.get(name)
+        return found.bases if found is not None else ()
+
     def resolve(self, module: Module, found: Found) -> Iterator[Linked]:
+        """The errors of one place."""
+        if found.kind == kinds.GRAPH_BREAK:
+            yield self._graph_break(module, found)
+            return
+        if found.qualname.rpartition(".")[2].startswith(_GRAPH_BREAK_HELPERS):
+            # It says what its callers give it, in a form that all of them share.
+            yield from self._resolve(module, found)
+            return
+        found = found._replace(arguments=self._makers.arguments(module, found.qualname, found.arguments))
+        if found.template is None:
+            yield from self._resolve(module, found)
+            return
+        for text in self._makers.expanded(module, found.qualname, (found.template,)):
+            yield from self._resolve(module, found._replace(template=text))
+
+    def _resolve(self, module: Module, found: Found) -> Iterator[Linked]:
+        if found.kind == kinds.HANDED and literal_length(found.template or "") < _SAYS:
+            return
         if found.kind == kinds.RETURN:
             # What a factory makes is told of where it is called, if that is known.
             if f"{module.name}.{found.qualname}" in self._factories or not self.is_error(found.made_by):
                 return
             found = found._replace(kind=kinds.RAISE)
-        if found.kind == kinds.GRAPH_BREAK:
-            yield self._graph_break(module, found)
-            return
         via = self._raiser(found.made_by) if found.kind in _CALLS else None
         if found.kind == kinds.PASSED and via is not None and not self._raises(via):
             return
@@ -82,8 +124,10 @@ class _Package:
         if found.kind in (kinds.CALL, kinds.PASSED):
             return
         error_class, texts = self._class_and_texts(found)
+        base = self._builtin_base(error_class)
+        extra = {**found.extra, "base": base} if base is not None else found.extra
         for text in _told(texts):
-            yield _one(module, found, found.kind, error_class, text, found.extra)
+            yield _one(module, found, found.kind, error_class, text, extra)
 
     def _class_and_texts(self, found: Found) -> tuple[str | None, Texts]:
         name = found.made_by
@@ -99,7 +143,7 @@ class _Package:
     def follow(self, name: str) -> str:
         """Where a name is defined: through what modules import from each other."""
         for _ in range(DEPTH):
-            if name in self._classes or name in self._functions:
+            if name in self._classes or name in self._functions or name in self._makers:
                 return name
             moved = self._step(name)
             if moved is None or moved == name:
@@ -124,7 +168,7 @@ class _Package:
     def _starred(self, module: Module, rest: str) -> str | None:
         for star in module.stars:
             name = f"{star}.{rest}"
-            if name in self._classes or name in self._functions:
+            if name in self._classes or name in self._functions or name in self._makers:
                 return name
         return None
 
@@ -154,6 +198,18 @@ class _Package:
                 return is_builtin or name.endswith(("Error", "Exception", "Warning"))
             name = known.bases[0]
         return False
+
+    def _builtin_base(self, name: str | None) -> str | None:
+        """The built-in class that a class of the package is a kind of: it may have been raised as that before."""
+        waiting = list(self._bases(name or ""))
+        for _ in range(DEPTH):
+            if not waiting:
+                break
+            base = self.follow(waiting.pop(0))
+            if isinstance(getattr(builtins, base, None), type) and base not in ("Exception", "BaseException", "object"):
+                return base
+            waiting += self._bases(base)
+        return None
 
     # -- messages
 
@@ -306,7 +362,7 @@ def _bound(signature: Signature | None, arguments: Arguments) -> dict[str, Texts
 
 
 def _filled_all(texts: Iterable[str], values: Mapping[str, Texts]) -> Texts:
-    """Templates with their holes filled, in every way there is, up to `LIMIT`."""
+    """Templates with their holes filled, in every way there is, up to `LISTED`."""
     made: list[str] = []
     several = {name: options for name, options in values.items() if len(options) > 1}
     single = {name: options[0] for name, options in values.items() if options}
@@ -314,7 +370,7 @@ def _filled_all(texts: Iterable[str], values: Mapping[str, Texts]) -> Texts:
         used = [name for name in several if "{" + name in text or f"({name}" in text]
         for choice in product(*(several[name] for name in used[:1])):
             made.append(filled(text, {**single, **dict(zip(used, choice, strict=False))}))
-    return tuple(dict.fromkeys(made))[:LIMIT]
+    return tuple(dict.fromkeys(made))[:LISTED]
 
 
 def _plain_message(arguments: Arguments) -> Texts:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from . import lists
 from .found import Signature
 from .templates import ANY, Texts, narrowed
 
@@ -81,6 +82,9 @@ class Scope:
             before = self.known.get(name)
             if before == after:
                 continue
+            if lists.is_special(name):
+                self.known[name] = lists.repeated(before or (), after or ()) if name[0] == lists.LIST else after
+                continue
             if before and after and all(text.startswith(before) for text in after):
                 self.known[name] = tuple(f"{text}{ANY}" if not text.endswith(ANY) else text for text in before)
             else:
@@ -92,10 +96,21 @@ class Scope:
         """The variable is something else from here on."""
         self.known[name] = None
         self.errors.pop(name, None)
+        self.forget_special(name)
+
+    def forget_special(self, name: str) -> None:
+        """The variable is no list of texts, and holds nothing that a call returned."""
+        for mark in (lists.LIST, lists.CALLED):
+            if mark + name in self.known:
+                self.known[mark + name] = None
 
 
 def _merged(name: str, values: list[Texts | None]) -> Texts | None:
     first = values[0]
+    if name.startswith(lists.CALLED):
+        return tuple(dict.fromkeys(text for value in values for text in value or ())) or None
+    if name.startswith(lists.LIST):
+        return lists.merged(values) if any(values) else first
     if all(value == first for value in values):
         return first
     texts = [text for value in values for text in value or ("{" + name + "}",)]

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from . import found as kinds
 from .calls import arguments_of, deprecation, found_in_call, last_name, looks_like_error, raised
-from .found import Arguments, ClassFound, Found, Module, Signature
+from .found import Arguments, ClassFound, Found, Module, Signature, TextMaker
+from .lists import WORDS
 from .names import Names
 from .scope import Scope, defaults_of, signature_of
-from .templates import ANY, Texts, escaped, hole, texts_of, texts_or_hole
+from .templates import LISTED, Texts, escaped, hole, literal_length
+from .texts import texts_of, texts_or_hole, variable_of
+from .variables import appended, augment, bind, extend_list, starting_texts
 
 CONDITION_LENGTH = 400
 _ERROR_NAMES = re.compile(
     r"Error|Exception|Warning|Unsupported|Failed|Failure|Restart|Bypass|Exit|Stop|Cancel|Interrupt"
 )
+_OF_ERRORS = re.compile(r"exc|err")
+"""Parts of the names of modules that hold exception classes."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -32,7 +37,16 @@ def scan(text: str, module: str, path: str) -> Module:
     walker.module(tree)
     names = walker.names
     return Module(
-        module, path, walker.found, walker.classes, walker.functions, names.imports, names.stars, walker.constants
+        module,
+        path,
+        walker.found,
+        walker.classes,
+        walker.functions,
+        names.imports,
+        names.stars,
+        walker.constants,
+        walker.texts,
+        walker.bases,
     )
 
 
@@ -45,6 +59,9 @@ class _Walker:
         self.classes: list[ClassFound] = []
         self.functions: dict[str, Signature] = {}
         self.constants: dict[str, Texts] = {}
+        self.texts: dict[str, TextMaker] = {}
+        self.bases: dict[str, tuple[str, ...]] = {}
+        self._holds_errors = _OF_ERRORS.search(module.rpartition(".")[2]) is not None
         self._lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     # -- the module
@@ -153,6 +170,7 @@ class _Walker:
 
     def _called(self, call: ast.Call, scope: Scope, returned: bool = False) -> None:
         self._super_init(call, scope)
+        extend_list(call, scope)
         for found in found_in_call(call, scope, self.names):
             if returned and found.kind == kinds.CALL:
                 found = found._replace(kind=kinds.PASSED)
@@ -183,65 +201,43 @@ class _Walker:
         for one in made:
             for found in raised(one, node.lineno, scope, self.names):
                 self._add(found._replace(kind=kinds.RETURN), scope)
-        if value is not None and scope.qualname.endswith(".__str__"):
-            owner = self._class_of(scope)
-            if owner is not None:
-                self.classes[-1] = owner._replace(shown=(*owner.shown, *texts_of(value, scope)))
+        if value is not None and scope.signature is not None:
+            self._returned_text(value, scope)
         return True
+
+    def _returned_text(self, value: ast.expr, scope: Scope) -> None:
+        name = variable_of(value)
+        # What `__init__` set is filled in where the class is known.
+        kept = name.startswith("self.") and scope.qualname.endswith(".__str__")
+        texts = (hole(value),) if kept else texts_of(value, scope)
+        owner = self._class_of(scope)
+        if scope.qualname.endswith(".__str__") and owner is not None:
+            self.classes[-1] = owner._replace(shown=(*owner.shown, *texts))
+            return
+        worded = tuple(text for text in texts if " " in text and literal_length(text) >= WORDS)
+        if worded and scope.signature is not None:
+            before = self.texts.get(scope.qualname, TextMaker(scope.signature, bool(scope.owner), ()))
+            several = tuple(dict.fromkeys((*before.texts, *worded)))[:LISTED]
+            is_method = scope.qualname.rpartition(".")[0] == scope.owner != ""
+            self.texts[scope.qualname] = TextMaker(scope.signature, is_method, several)
 
     # -- variables
 
     def _assign(self, node: ast.Assign, scope: Scope) -> bool:
         for target in node.targets:
-            self._bind(target, node.value, scope)
+            bind(target, node.value, scope, self._in_error_init(scope))
         return False
 
     def _annotated(self, node: ast.AnnAssign, scope: Scope) -> bool:
         if node.value is not None:
-            self._bind(node.target, node.value, scope)
+            bind(node.target, node.value, scope, self._in_error_init(scope))
         return False
 
-    def _bind(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
-        if isinstance(target, ast.Tuple | ast.List):
-            for item in target.elts:
-                if isinstance(item, ast.Name) and (item.id in scope.known or item.id in scope.errors):
-                    scope.forget(item.id)
-            return
-        name = _variable(target)
-        if not name:
-            return
-        texts = texts_of(value, scope)
-        if texts:
-            scope.known[name] = texts
-            scope.errors.pop(name, None)
-        elif looks_like_error(value):
-            scope.errors[name] = [value]
-        elif self._keeps_parameter(name, value, scope):
-            scope.known[name] = (hole(value),)
-        elif name in scope.known or name in scope.errors or name in self.constants:
-            scope.forget(name)
-
-    def _keeps_parameter(self, name: str, value: ast.expr, scope: Scope) -> bool:
-        """``self.size = size`` in the ``__init__`` of an error: ``__str__`` may show it."""
-        return (
-            isinstance(value, ast.Name)
-            and name.startswith("self.")
-            and scope.signature is not None
-            and value.id in scope.signature.names
-            and scope.qualname.endswith(".__init__")
-            and self._class_of(scope) is not None
-        )
+    def _in_error_init(self, scope: Scope) -> bool:
+        return scope.qualname.endswith(".__init__") and self._class_of(scope) is not None
 
     def _augmented(self, node: ast.AugAssign, scope: Scope) -> bool:
-        name = _variable(node.target)
-        before = scope.get(name) if name else None
-        if not name or before is None:
-            return False
-        if isinstance(node.op, ast.Add):
-            added = ast.BinOp(left=ast.Name(name), op=ast.Add(), right=node.value)
-            scope.known[name] = texts_of(added, scope) or None
-        else:
-            scope.forget(name)
+        augment(node, scope)
         return False
 
     # -- branches
@@ -259,10 +255,10 @@ class _Walker:
         body = scope.branch()
         if body.known:
             # Not only the first round: what the loop appends may be there already.
-            for name in _appended(node.body):
+            for name in appended(node.body):
                 before = body.known.get(name)
                 if before:
-                    body.known[name] = tuple(f"{text}{ANY}" for text in before)
+                    body.known[name] = starting_texts(before)
         self.block(node.body, body)
         scope.repeated(body)
         self.block(node.orelse, scope)
@@ -341,7 +337,10 @@ class _Walker:
         qualname = _inside(scope.qualname, node.name)
         bases = tuple(base for one in node.bases if (base := self.names.dotted(one, scope.owner, scope.inner)))
         of_an_error = any(one.name in bases for one in self.classes)
-        if bases and (of_an_error or _ERROR_NAMES.search(" ".join((node.name, *bases)))):
+        if bases:
+            self.bases[f"{self.names.module}.{qualname}"] = bases
+        named = self._holds_errors or _ERROR_NAMES.search(" ".join((node.name, *bases)))
+        if bases and (of_an_error or named):
             self.classes.append(ClassFound(f"{self.names.module}.{qualname}", bases))
         self._define(node.name, qualname, scope)
         self.block(
@@ -395,24 +394,6 @@ _STATEMENTS: Mapping[type[ast.stmt], Callable[[_Walker, Any, Scope], bool]] = {
 
 def _inside(outer: str, name: str) -> str:
     return name if outer == "<module>" else f"{outer}.{name}"
-
-
-def _appended(statements: Sequence[ast.stmt]) -> Iterator[str]:
-    """The variables that ``+=`` changes in a loop, in its branches too."""
-    for node in statements:
-        if isinstance(node, ast.AugAssign):
-            yield _variable(node.target)
-        elif isinstance(node, ast.If | ast.For | ast.While):
-            yield from _appended([*node.body, *node.orelse])
-
-
-def _variable(target: ast.expr) -> str:
-    """``name`` or ``self.name``; "" for other targets."""
-    if isinstance(target, ast.Name):
-        return target.id
-    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-        return f"self.{target.attr}"
-    return ""
 
 
 def _hole_name(template: str) -> str:
