@@ -197,6 +197,9 @@ def pieces_of(answer: Answer) -> Iterator[Piece]:
         yield f"  {one.confidence:.2f}  {record.id}  {record.errorClass or record.errorType}: {message}", ""
 
 
+_AT = {"log": "Logged at", "warning": "Warned at"}
+
+
 def _match(match: Match) -> Iterator[Piece]:
     record, site = match.record, match.site
     names = [record.errorCode or "", f"{match.package} {match.version}", record.severity]
@@ -205,7 +208,12 @@ def _match(match: Match) -> Iterator[Piece]:
     yield "", ""
     yield from ((f"  {line}", "bold") for line in record.errorMessage.splitlines() or [""])
     yield "", ""
-    yield f"Raised at:  {site.path}:{site.line}" + (f", in {site.qualname}" if site.qualname else ""), ""
+    yield (
+        f"{_AT.get(record.errorType, 'Raised at' if record.errorClass else 'Made at')}:".ljust(12)
+        + f"{site.path}:{site.line}"
+        + (f", in {site.qualname}" if site.qualname else ""),
+        "",
+    )
     if site.condition:
         yield f"When:       {site.condition}", ""
     yield f"Confidence: {match.confidence:.2f} ({'; '.join(match.why)})", ""

@@ -46,4 +46,6 @@ class Entry:
         """What is said before the place of its first site."""
         if not self.sites:
             return "Defined in"
-        return {"log": "Logged at", "warning": "Warned at"}.get(self.record.errorType, "Thrown at")
+        return {"log": "Logged at", "warning": "Warned at"}.get(
+            self.record.errorType, "Thrown at" if self.record.errorClass else "Made at"
+        )
