@@ -740,7 +740,7 @@ def test_every_error_of_this_branch_has_its_own_code_and_a_caught_builtin() -> N
     assert len(kinds) == len(own)
     codes = [kind.code for kind in kinds]
     assert codes == [f"SW{101 + index}" for index in range(len(codes))]
-    builtins = (ValueError, NotImplementedError, AttributeError)
+    builtins = (ValueError, NotImplementedError, AttributeError, MemoryError)
     for kind in kinds:
         assert issubclass(kind, ConfigError) and issubclass(kind, builtins)
         assert kind.message and kind.remedy

@@ -97,7 +97,7 @@ def test_the_code_of_a_page_does_what_it_says(code: str) -> None:
 
 
 def test_a_record_has_the_line_that_raises() -> None:
-    record = ERRORS["SW401"](argument="x", axis=0, seen=9, dim="batch", min=1, max=8).record
+    record = ERRORS["SW401"](argument="x", axis=0, seen=9, dim="batch", min=1, max=8, todo="").record
     lines = (Path(sizewise_root()) / record.filePath).read_text().splitlines()
     assert "SizeOutOfRange(" in lines[record.lineNumber - 1]
     assert record.sourceCode.splitlines()[record.lineNumber - record.sourceCodeStart] == lines[record.lineNumber - 1]

@@ -13,7 +13,9 @@ from torch import nn
 
 from .config.compilation import CompilationConfig
 from .config.env import check as check_environment
-from .config.presets import preset
+from .config.presets import preset, preset_not_available
+from .config.stock import unknown_option
+from .errors import config as config_errors
 from .errors import state as errors
 from .module import CompiledModule, Options
 
@@ -23,6 +25,8 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
+_CAPTURES = ("persistent", "pad_values", "outputs", "on_miss", "decode")
+"""Arguments that are refused so far: they are not offered."""
 _NOT_YET = (("outputs", "static"), ("on_miss", "error"))
 """Choices that are refused by name (SW508)."""
 
@@ -109,27 +113,40 @@ def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping
         config = config.replace(**changes) if config is not None else CompilationConfig(**changes)
     if config is not None:
         # What can be refused without knowing the dims is refused here, not at warm-up.
-        config.resolve()
+        try:
+            config.resolve()
+        except config_errors.NotAvailableYet as problem:
+            if mode is not None and problem.fields["field"] in preset(mode).keys() - options.keys():
+                raise preset_not_available(mode, problem, config.backend) from None
+            raise
     return config
 
 
 def _refuse_typos(options: Mapping[str, Any]) -> None:
     """A keyword that is nearly one of `compile`'s own is not a setting of the config."""
     own = [name for name in inspect.signature(compile).parameters if name not in ("target", "options")]
-    for name in options:
+    for name, value in options.items():
+        if name in CompilationConfig.model_fields or name in CompilationConfig.elsewhere:
+            continue
         near = difflib.get_close_matches(name, own, n=1, cutoff=0.85)
-        if near and name not in CompilationConfig.model_fields:
+        if near:
             raise errors.UnknownOption(name=name, near=near[0])
+        raise unknown_option(name, value, [option for option in own if option not in _CAPTURES])
 
 
 def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bool) -> Any:
     if isinstance(target, CompiledModule):
         name = target._sw_owner
-        raise errors.BadTarget(seen=f"{name}, which is compiled already (use it as it is, or its __wrapped__)")
+        todo = (
+            "use it as it is; for other settings compile the original again: sizewise.compile(fast.__wrapped__, ...)."
+        )
+        raise errors.BadTarget(seen=f"{name}, which is compiled already", todo=todo)
     if type(target).__name__ == "OptimizedModule":
-        raise errors.BadTarget(seen="a module that torch.compile has wrapped (pass its _orig_mod)")
+        todo = "pass the module in it: sizewise.compile(model._orig_mod, ...)."
+        raise errors.BadTarget(seen="a module that torch.compile has wrapped", todo=todo)
     if isinstance(target, nn.Module) and isinstance(target.__dict__.get("forward"), InPlaceForward):
-        raise errors.BadTarget(seen=f"{type(target).__name__}, which was compiled in place already")
+        todo = "use it as it is: model.forward.warmup(...) builds it again; other settings need a new instance."
+        raise errors.BadTarget(seen=f"{type(target).__name__}, which was compiled in place already", todo=todo)
     if disable:
         return target
     if isinstance(target, type) and issubclass(target, nn.Module):
@@ -140,7 +157,8 @@ def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bo
         return CompiledModule(target.__self__, options, method=target.__name__)
     if isinstance(target, types.FunctionType):
         return _compiled_function(target, options)
-    raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})")
+    todo = "pass an nn.Module instance, a plain function, or use it as a decorator on either."
+    raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})", todo=todo)
 
 
 class FunctionModule(nn.Module):

@@ -204,8 +204,10 @@ class Builder:
             shared = excess(observed.sharing, sharing(result, call, self.target.module))
             scattered = {path for path, tensor in tensors_of(result) if not tensor.is_contiguous()}
         except Exception as problem:
-            if self.config.self_test or isinstance(problem, SizewiseError):
-                return {}  # the self-test says what is wrong, and at which size; a refusal says it at the call
+            if self.config.self_test:
+                return {}  # the self-test says what is wrong, and at which size
+            if isinstance(problem, SizewiseError):
+                raise  # every call would be refused as well
             raise errors.ProgramFails(
                 owner=self.target.owner, sizes="the example's sizes", cause=in_words(problem), hint=_REPORT
             ) from problem

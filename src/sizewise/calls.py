@@ -7,6 +7,7 @@ call, and an omitted argument equals its default.
 from __future__ import annotations
 
 import copy
+import difflib
 import enum
 import inspect
 from collections.abc import Callable, Iterator
@@ -159,7 +160,7 @@ class Signature:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as problem:
-            raise call_errors.BadCall(owner=self.owner, problem=problem, signature=self.signature) from None
+            raise self._bad_call(problem, kwargs) from None
         passed = self._minimal(bound)
         bound.apply_defaults()
         leaves: list[Leaf] = []
@@ -177,6 +178,20 @@ class Signature:
             else:
                 _flatten(name, name, value, leaves, shells)
         return Call(passed, tuple(leaves), tuple(shells))
+
+    def _bad_call(self, problem: TypeError, kwargs: dict[str, Any]) -> call_errors.BadCall:
+        """SW408; a keyword that the forward does not have comes before an argument that is missing for that reason."""
+        words, suggestion = str(problem), ""
+        names = self.names()
+        unknown = [name for name in kwargs if name not in names]
+        if unknown and not self.var_keyword:
+            words = f"it has no argument named {' or '.join(map(repr, unknown))}"
+            free = [name for name in names if name not in kwargs]
+            near = difflib.get_close_matches(unknown[0], free, n=1) or (free if len(free) == 1 else [])
+            suggestion = f"its arguments are {', '.join(names) or 'none'}; "
+            if near:
+                suggestion = f"write {near[0]!r} for {unknown[0]!r}; "
+        return call_errors.BadCall(owner=self.owner, problem=words, suggestion=suggestion, signature=self.signature)
 
     def _minimal(self, bound: inspect.BoundArguments) -> tuple[Passed, ...]:
         """The call without arguments that repeat their default, as keywords where the signature allows."""

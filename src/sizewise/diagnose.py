@@ -10,12 +10,14 @@ import torch
 
 from . import ambient
 from .calls import Call, Leaf, not_plain
-from .dims import Dim
+from .dims import Dim, out_of_range
 from .dispatch import Entry, contiguous_strides
 from .errors import SizewiseError
 from .errors import call as errors
 from .program import Program
 from .weights import memory_of, overlap
+
+_WARM_UP_WITH_EACH = 'warm up with each value you will use (warmup_many), or set on_outside="eager".'
 
 
 def diagnose(entries: list[Entry], call: Call, device_type: str) -> SizewiseError:
@@ -35,7 +37,7 @@ def _all_values(nearest: errors.OtherValue, problems: list[SizewiseError]) -> Si
     argument = nearest.fields["argument"]
     same = [p for p in problems if isinstance(p, errors.OtherValue) and p.fields["argument"] == argument]
     wanted = " or ".join(dict.fromkeys(str(problem.fields["wanted"]) for problem in same))
-    return errors.OtherValue(argument=argument, seen=nearest.fields["seen"], wanted=wanted)
+    return errors.OtherValue(**{**nearest.fields, "wanted": wanted})
 
 
 def _declared(entries: list[Entry]) -> dict[str, Dim]:
@@ -74,23 +76,36 @@ def _structure_difference(built: Call, call: Call, owner: str) -> SizewiseError 
     seen = {leaf.path: leaf for leaf in call.leaves}
     for path in sorted(wanted.keys() | seen.keys(), key=str):
         first, second = seen.get(path), wanted.get(path)
-        if first is None or second is None:
-            return errors.OtherValue(
-                argument=path, seen=_kind_at(path, call, first), wanted=_kind_at(path, built, second)
-            )
-        if first.is_tensor != second.is_tensor:
-            return errors.OtherValue(argument=path, seen=_word(first.value), wanted=_word(second.value))
+        if first is None or second is None or first.is_tensor != second.is_tensor:
+            seen_kind, wanted_kind = _kind_at(path, call, first), _kind_at(path, built, second)
+            todo = _other_kind(path, seen_kind, second, wanted_kind)
+            return errors.OtherValue(argument=path, seen=seen_kind, wanted=wanted_kind, todo=todo)
         same = type(first.value) is type(second.value) and repr(first.value) == repr(second.value)
         if not first.is_tensor and not same:
-            return errors.OtherValue(argument=path, seen=_word(first.value), wanted=_word(second.value))
+            seen_kind, wanted_kind = _word(first.value), _word(second.value)
+            return errors.OtherValue(argument=path, seen=seen_kind, wanted=wanted_kind, todo=_WARM_UP_WITH_EACH)
     if [(s.path, s.kind, repr(s.keys)) for s in built.shells] != [(s.path, s.kind, repr(s.keys)) for s in call.shells]:
         wanted_shells = {s.path: s for s in built.shells}
         for shell in call.shells:
             other = wanted_shells.get(shell.path)
             if other is None or (other.kind, repr(other.keys)) != (shell.kind, repr(shell.keys)):
                 was = f"{other.kind.__name__} {other.keys}" if other else "no container"
-                return errors.OtherValue(argument=shell.path, seen=f"{shell.kind.__name__} {shell.keys}", wanted=was)
+                return errors.OtherValue(
+                    argument=shell.path,
+                    seen=f"{shell.kind.__name__} {shell.keys}",
+                    wanted=was,
+                    todo=_WARM_UP_WITH_EACH,
+                )
     return None
+
+
+def _other_kind(path: str, seen: str, wanted: Leaf | None, wanted_kind: str) -> str:
+    """What to do where a call has a value or a container in the place of a tensor, or the other way round."""
+    if wanted is not None and wanted.is_tensor and seen not in ("None", "left out"):
+        return f"pass a tensor of dtype {wanted.value.dtype} there; torch.tensor makes one of numbers."
+    if wanted is None and seen == "a tensor" and wanted_kind != "left out":
+        return f'pass {wanted_kind} there, as the warm-up did, or set on_outside="eager".'
+    return _WARM_UP_WITH_EACH
 
 
 def _kind_at(path: str, call: Call, leaf: Leaf | None) -> str:
@@ -134,24 +149,42 @@ def _size_difference(
         axes = spec.get(leaf.path, {})
         pattern = tuple(axes[axis].name if axis in axes else size for axis, size in enumerate(example))
         if len(shape) != len(example):
-            return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern)
+            todo = _other_rank(leaf.path, shape, len(example), axes)
+            return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern, todo=todo)
         for axis, size in enumerate(shape):
             dim = axes.get(axis)
             if dim is None:
                 if size != example[axis]:
-                    return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern)
+                    todo = _other_size(leaf.path, axis, example[axis])
+                    return errors.WrongShape(argument=leaf.path, seen=shape, wanted=pattern, todo=todo)
                 continue
             declared = ranges[dim.name]
             if size not in declared:
-                return errors.SizeOutOfRange(
-                    argument=leaf.path, axis=axis, seen=size, dim=dim.name, min=declared.min, max=declared.max
-                )
+                return out_of_range(leaf.path, axis, size, declared, warming=False)
             first = sizes.setdefault(dim.name, (size, f"{leaf.path}.shape[{axis}]"))
             if first[0] != size:
                 return errors.UnequalDims(
                     argument=leaf.path, axis=axis, seen=size, dim=dim.name, wanted=first[0], first=first[1]
                 )
     return None
+
+
+def _other_rank(path: str, shape: tuple[int, ...], wanted: int, axes: Mapping[int, Dim]) -> str:
+    """What to do about a tensor with another number of axes: no Dim changes that."""
+    more = len(shape) < wanted
+    add = f"{path}.unsqueeze(0), say, adds one" if more else f"{path}.squeeze or .flatten takes some away"
+    todo = f"pass {path} with {wanted} axes ({add}, if that is what is meant)"
+    if all(axis < len(shape) and shape[axis] in dim for axis, dim in axes.items()):
+        same = " and ".join(f"axis {axis} is {dim.name}" for axis, dim in axes.items()) or "that is meant"
+        todo += f", or, if {same} here too, warm up with a call of this shape as well (warmup_many)"
+    return f'{todo}, or set on_outside="eager".'
+
+
+def _other_size(path: str, axis: int, size: int) -> str:
+    return (
+        f"pass {path} with {size} on axis {axis}; only if the module can run other sizes there, declare that axis as "
+        'a Dim, or set on_outside="eager".'
+    )
 
 
 def _same_tensors(call: Call) -> tuple[str, str] | None:
@@ -164,6 +197,13 @@ def _same_tensors(call: Call) -> tuple[str, str] | None:
     return None
 
 
+def _same_tensor(first: str, second: str) -> errors.OtherValue:
+    todo = f'pass a copy there, {second}.clone(), or set on_outside="eager".'
+    return errors.OtherValue(
+        argument=second, seen=f"the same tensor as {first}", wanted="a tensor of its own", todo=todo
+    )
+
+
 def refuse_shared_example(program: Program, call: Call) -> None:
     """Raises what a call like the example would raise, where two of its arguments are one tensor or share memory.
 
@@ -173,7 +213,7 @@ def refuse_shared_example(program: Program, call: Call) -> None:
     """
     same = _same_tensors(call)
     if program.effects.by_identity and same is not None:
-        raise errors.OtherValue(argument=same[1], seen=f"the same tensor as {same[0]}", wanted="a tensor of its own")
+        raise _same_tensor(*same)
     memory = [memory_of(leaf.value) for leaf in call.tensors()] if program.effects.written else []
     if any(overlap(a, b) for index, a in enumerate(memory) for b in memory[index + 1 :]):
         names = ", ".join(sorted(program.effects.written))
@@ -195,10 +235,13 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
                 argument=f"dim {second!r}",
                 seen=sizes[second],
                 wanted=f"{first!r} = {sizes[first]}: {assumption.text}",
+                todo='pass equal sizes for both, or set on_outside="eager".',
             )
         if assumption.verdict == "checked" and not assumption.relation and not _holds(assumption.text, sizes):
             seen = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            return errors.WrongShape(argument="the call", seen=seen, wanted=f"sizes with {assumption.text}")
+            wanted = f"sizes with {assumption.text}"
+            todo = 'pass sizes for which that holds, or set on_outside="eager".'
+            return errors.WrongShape(argument="the call", seen=seen, wanted=wanted, todo=todo)
     effects = program.effects
     for leaf in call.tensors():
         if effects.needs_contiguous(leaf.path) and not (
@@ -207,7 +250,7 @@ def _remaining(entry: Entry, call: Call) -> SizewiseError:
             return errors.WrittenInputLayout(argument=leaf.path, problem="is not contiguous")
     same = _same_tensors(call) if effects.by_identity else None
     if same is not None:
-        return errors.OtherValue(argument=same[1], seen=f"the same tensor as {same[0]}", wanted="a tensor of its own")
+        return _same_tensor(*same)
     if effects.written or effects.writes_module:
         names = ", ".join(sorted(effects.written or {leaf.path for leaf in call.tensors()}))
         problem = "shares memory with another argument or with a tensor of the module that is written"

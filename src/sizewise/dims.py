@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .errors import call as call_errors
 from .errors import trace as errors
 
 DEFAULT_MAX = 1024
@@ -33,16 +34,18 @@ class Dim:
     def __post_init__(self) -> None:
         for bound in (self.min, self.max):
             if type(bound) is not int:
-                self._refuse(f"{bound!r} is not an int")
+                self._refuse(f"{bound!r} is not an int", "give min and max as ints, 1 <= min <= max.")
         if not isinstance(self.name, str) or not self.name.isidentifier() or keyword.iskeyword(self.name):
-            self._refuse("the name has to be an identifier and no keyword")
+            todo = f"write a Python name, which is no keyword: Dim({_identifier(str(self.name))!r}, ...)."
+            self._refuse("the name has to be an identifier and no keyword", todo)
         if self.min < 1:
-            self._refuse("size 0 and negative sizes are not served")
+            todo = 'declare min=1; for calls with empty tensors set on_outside="eager", which runs the original.'
+            self._refuse("size 0 and negative sizes are not served", todo)
         if self.min > self.max:
-            self._refuse(f"min {self.min} > max {self.max}")
+            self._refuse(f"min {self.min} > max {self.max}", "declare ints with 1 <= min <= max.")
 
-    def _refuse(self, problem: str) -> None:
-        raise errors.BadDim(name=self.name, problem=problem, min=self.min, max=self.max)
+    def _refuse(self, problem: str, todo: str) -> None:
+        raise errors.BadDim(name=self.name, problem=problem, min=self.min, max=self.max, todo=todo)
 
     def __contains__(self, size: int) -> bool:
         return self.min <= size <= self.max
@@ -159,6 +162,25 @@ def no_such_axis(argument: str, axis: int, shape: tuple[int, ...]) -> errors.NoS
     return errors.NoSuchAxis(axis=axis, argument=argument, rank=rank, shape=shape, todo=todo)
 
 
+def out_of_range(argument: str, axis: int, seen: int, dim: Dim, *, warming: bool) -> call_errors.SizeOutOfRange:
+    """SW401, with what helps for this size; ``warming`` for an example of a warm-up."""
+    low, high = min(dim.min, seen), max(dim.max, seen)
+    wider = f'declare axis {axis} of {argument} as Dim("{dim.name}", min={low}, max={high})'
+    eager = 'set on_outside="eager"'
+    if warming:
+        todo = f"warm up with {dim.min} to {dim.max} entries on axis {axis} of {argument}"
+        todo = f"{todo}, or {wider}." if seen else f"{todo}: an empty tensor has no result to check."
+    elif not seen:
+        todo = f"do not call it with an empty tensor, or {eager}, which runs the original: no Dim includes size 0."
+    elif seen > dim.max:
+        todo = f"{wider}, or split the call where its parts are independent, or {eager}."
+    else:
+        todo = f"{wider}, or {eager}."
+    return call_errors.SizeOutOfRange(
+        argument=argument, axis=axis, seen=seen, dim=dim.name, min=dim.min, max=dim.max, todo=todo
+    )
+
+
 def _check_agreement(spec: DimSpec) -> None:
     """One name, one range."""
     seen: dict[str, Dim] = {}
@@ -167,7 +189,8 @@ def _check_agreement(spec: DimSpec) -> None:
             first = seen.setdefault(dim.name, dim)
             if first != dim:
                 problem = f"two ranges for one name, {first.min} to {first.max} and {dim.min} to {dim.max}"
-                raise errors.BadDim(name=dim.name, problem=problem, min=dim.min, max=dim.max)
+                todo = "make one Dim and use it at both places; sizes that may differ need dims of different names."
+                raise errors.BadDim(name=dim.name, problem=problem, min=dim.min, max=dim.max, todo=todo)
 
 
 def dims_of(spec: DimSpec) -> dict[str, Dim]:
@@ -216,4 +239,4 @@ def _no_dynamic_dims(shapes: list[dict[str, tuple[int, ...]]], owner: str) -> er
 
 def _identifier(text: str) -> str:
     cleaned = "".join(char if char.isalnum() else "_" for char in text)
-    return cleaned if cleaned.isidentifier() else f"dim_{cleaned}"
+    return cleaned if cleaned.isidentifier() and not keyword.iskeyword(cleaned) else f"dim_{cleaned}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,9 @@ class _Miss:
     def __repr__(self) -> str:
         return "MISS"
 
+
+LISTED_SIZES = 100_000
+"""Sizes up to which an entry has a table of its variants."""
 
 MISS = _Miss()
 """What an entry returns for a call that is not its program's."""
@@ -238,7 +241,7 @@ class _EntryWriter:
             target = "sw_program"
         else:
             first = sizes[0]
-            self.scope["sw_variants"] = {size: v.call for size, v in self._table().items()}
+            self.scope["sw_variants"] = self._table()
             target = f"sw_variants[{first}]"
         self.lines += [
             "sw_check_module()",
@@ -251,9 +254,22 @@ class _EntryWriter:
             "    sw_set_grad_enabled(True)",
         ]
 
-    def _table(self) -> dict[int, Any]:
+    def _table(self) -> Mapping[int, Any] | _Lookup:
         dim = self.traced.dims[self.program.size_names[0]]
-        return {size: self.program.variant_for(size) for size in range(dim.min, dim.max + 1)}
+        lookup = _Lookup(self.program)
+        if dim.max - dim.min >= LISTED_SIZES:
+            return lookup
+        return {size: lookup[size] for size in range(dim.min, dim.max + 1)}
+
+
+class _Lookup:
+    """The variant of a size, looked up at each call: for ranges that are too long to be listed."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __getitem__(self, size: int) -> Any:
+        return self.program.variant_for(size).call
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from torch import nn
 from .calls import Call, Signature, not_plain
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
-from .dims import DimSpec, bad_dynamic_shapes, dims_of, example_of, infer, no_such_axis, normalize
+from .dims import DimSpec, bad_dynamic_shapes, dims_of, example_of, infer, no_such_axis, normalize, out_of_range
 from .errors import call as call_errors
 from .errors import state as state_errors
 from .errors import trace as errors
@@ -154,9 +154,7 @@ def _check_axes(spec: DimSpec, calls: list[Call]) -> None:
                 _check_axis(path, axis, tensor)
                 size = tensor.shape[axis]
                 if size not in dim:
-                    raise call_errors.SizeOutOfRange(
-                        argument=path, axis=axis, seen=size, dim=dim.name, min=dim.min, max=dim.max
-                    )
+                    raise out_of_range(path, axis, size, dim, warming=True)
                 if sizes.setdefault(dim.name, size) != size:
                     raise errors.DimConflict(dim=dim.name, first=sizes[dim.name], second=size)
 

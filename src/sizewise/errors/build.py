@@ -62,10 +62,7 @@ class NoCompiledEntry(BuildError, RuntimeError):
 class EagerFails(BuildError, RuntimeError):
     code = "SW309"
     message = "{owner} itself fails in eager mode at {sizes}: {cause}"
-    remedy = (
-        "declare only sizes that the module can run, or fix the module. After a change of dtype or device, call "
-        "warmup() with inputs that fit."
-    )
+    remedy = "{todo}"
 
 
 class StateNotEqualToEager(BuildError, RuntimeError):

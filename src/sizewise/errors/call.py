@@ -8,7 +8,7 @@ from .base import CallError
 class SizeOutOfRange(CallError, ValueError):
     code = "SW401"
     message = "{argument}.shape[{axis}] is {seen}, outside dim {dim!r} ({min} to {max})."
-    remedy = 'widen the declared range, split the call, or set on_outside="eager".'
+    remedy = "{todo}"
 
 
 class WrongDtype(CallError, TypeError):
@@ -26,7 +26,7 @@ class WrongDevice(CallError, ValueError):
 class WrongShape(CallError, ValueError):
     code = "SW404"
     message = "{argument} has shape {seen}; the program was built for {wanted}."
-    remedy = 'declare the axis as a Dim if it may change, or set on_outside="eager".'
+    remedy = "{todo}"
 
 
 class UnequalDims(CallError, ValueError):
@@ -38,7 +38,7 @@ class UnequalDims(CallError, ValueError):
 class OtherValue(CallError, ValueError):
     code = "SW406"
     message = "{argument} is {seen}; the program was built for {wanted}."
-    remedy = 'warm up with each value you will use (warmup_many), or set on_outside="eager".'
+    remedy = "{todo}"
 
 
 class RequiresGrad(CallError, RuntimeError):
@@ -50,7 +50,7 @@ class RequiresGrad(CallError, RuntimeError):
 class BadCall(CallError, TypeError):
     code = "SW408"
     message = "the call does not fit the forward method of {owner}: {problem}."
-    remedy = "its signature is {signature}."
+    remedy = "{suggestion}its signature is {signature}."
 
 
 class OtherAmbient(CallError, RuntimeError):

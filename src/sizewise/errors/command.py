@@ -30,8 +30,8 @@ class CannotWrite(CommandError, OSError):
     code = "SW704"
     message = "cannot write {path}: {problem}."
     remedy = (
-        "name a path in a directory that exists and can be written; `sizewise errors build --out` takes a folder that "
-        "is new, empty or a site it wrote."
+        "name a path in a directory that exists, has room and can be written; `sizewise errors build --out` takes a "
+        "folder that is new, empty or a site it wrote, `sizewise errors index` writes into SIZEWISE_CACHE_DIR."
     )
 
 

@@ -311,3 +311,15 @@ class UnknownCompileRange(ConfigError, ValueError):
     code = "SW139"
     message = "{interval} is none of the ranges of this PiecewiseBackend. Its ranges are: {known}."
     remedy = "give compile_range one of these, as a Range; compile_all() compiles them all."
+
+
+# -- sizes that this machine cannot run
+
+
+class NotEnoughMemory(ConfigError, MemoryError):
+    code = "SW140"
+    message = (
+        "{owner} cannot be tried at {sizes}, which its dims declare: that takes about {needed} of memory, and "
+        "{available}{problem}."
+    )
+    remedy = "{todo}"

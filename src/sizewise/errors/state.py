@@ -59,7 +59,7 @@ class NotAvailable(StateError, NotImplementedError):
 class BadTarget(StateError, TypeError):
     code = "SW509"
     message = "sizewise.compile takes a module, a function or a module class; seen: {seen}."
-    remedy = "pass an nn.Module instance, a plain function, or use it as a decorator on either."
+    remedy = "{todo}"
 
 
 class BadOption(StateError, ValueError):

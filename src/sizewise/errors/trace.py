@@ -8,7 +8,7 @@ from .base import TraceError
 class BadDim(TraceError, ValueError):
     code = "SW201"
     message = "Dim {name!r} is not a range of sizes: {problem}. Seen: min={min!r}, max={max!r}."
-    remedy = "declare Dim(name, min=, max=) with ints 1 <= min <= max."
+    remedy = "{todo}"
 
 
 class UnknownArgument(TraceError, ValueError):
@@ -71,13 +71,13 @@ class SizeAssumption(TraceError, ValueError):
         "{owner} is only right for some sizes in range: the trace assumed {assumption}, which is false at "
         "{counterexample}{where}"
     )
-    remedy = "narrow the declared range to sizes for which this holds, or change the code that assumes it."
+    remedy = "{todo}"
 
 
 class SideEffect(TraceError, RuntimeError):
     code = "SW211"
-    message = "{owner} changes Python state while it runs: {sources}. A replay would not repeat it."
-    remedy = "return the value instead, or keep it in a registered buffer that is written in place."
+    message = "{owner} changes Python state while it runs: {sources}. A replay would not repeat it.{where}"
+    remedy = "{todo}"
 
 
 class OutputClass(TraceError, TypeError):

@@ -13,6 +13,7 @@ from ..events import Event, Timeline
 from ..guards import TREATMENT
 from ..key import key_factors, key_of
 from ..program import Program
+from ..verify.samples import sizes_in_words
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Report:
             lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {_POLICY.get(dim['policy'], 'one size')}")
         equal = sum(size["verdict"] == "equal" for size in self.sizes)
         lines.append(f"  checked   {equal} of {len(self.sizes)} sizes equal to eager before serving")
+        for size in self.sizes:
+            if size["verdict"] != "equal":
+                lines.append(f"            {size['verdict']} at {sizes_in_words(size['sizes'])}: {size['why']}")
         for phase in ("trace", "compile", "self_test"):
             lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s")
         counts = ", ".join(f"{name} {value}" for name, value in self.counters.items() if value)

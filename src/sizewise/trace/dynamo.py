@@ -29,7 +29,7 @@ from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..locks import ForkLock
-from .evidence import GuardRecord, record, returned_values, side_effects
+from .evidence import Effect, GuardRecord, record, returned_values, side_effects
 from .problems import explain
 from .sources import ARGUMENT, MODULE
 
@@ -64,7 +64,7 @@ class RawTrace:
     markers: list[Any]
     """Per graph output: a stand-in tensor (known by identity) or an int marker for a size."""
     guards: list[GuardRecord]
-    side_effects: list[str]
+    side_effects: list[Effect]
     fake_mode: Any
     context: Any
     call: Call
@@ -98,7 +98,7 @@ def capture(
     _mark(call, spec, policy)
     seen: dict[str, Any] = {}
     guards: list[GuardRecord] = []
-    effects: list[str] = []
+    effects: list[Effect] = []
 
     def backend(graph: fx.GraphModule, _inputs: list[Any], **_: Any) -> Any:
         context = torch._guards.TracingContext.get()

@@ -15,9 +15,10 @@ from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from . import dynamo
 from .evidence import GuardRecord
-from .lines import node_location
+from .lines import node_location, whole_path
 from .outputs import Output, read_template
-from .shapes import Assumption, SizeFunction, SymbolTable, expression, settle
+from .problems import asserted_at, data_dependent, side_effect
+from .shapes import GENERAL_WAY_OUT, Assumption, SizeFunction, SymbolTable, expression, settle, way_out
 from .sources import MODULE, SourcePath, path_of
 
 
@@ -83,8 +84,7 @@ def interpret(
         SizeAssumption (SW210), RandomOperator (SW217), NotTraceable (SW207), EmptyGraph (SW219).
     """
     if raw.side_effects:
-        sources = ", ".join(source.replace(f"L['{MODULE}']", "self") for source in raw.side_effects)
-        raise errors.SideEffect(owner=owner, sources=sources)
+        raise side_effect(raw.side_effects, owner, raw.call)
     _refuse_random(raw.graph, owner)
     symbols, equal_dims = _symbols(raw, spec, dims)
     inputs = [_input(node, raw, module, symbols, owner) for node in _placeholders(raw.graph)]
@@ -110,7 +110,7 @@ def interpret(
         fake_mode=raw.fake_mode,
         context=raw.context,
         scope=raw.scope,
-        code=frozenset(getattr(raw.context, "traced_code", None) or ()),
+        code=_code(raw),
     )
     traced.settled = set(_conditions(raw.fake_mode.shape_env))
     return traced
@@ -145,7 +145,7 @@ def _symbols(raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]) -> tu
         for axis, dim in spec.get(path, {}).items():
             expr = expression(value.shape[axis])
             if not isinstance(expr, sympy.Symbol):
-                where = _fixed_at(raw.fake_mode.shape_env, expr)
+                where = _fixed_at(raw.fake_mode.shape_env, expr, _code(raw))
                 raise errors.SizeSpecialized(dim=dim.name, seen=expr, min=dim.min, max=dim.max, where=where)
             name = names.setdefault(expr, dim.name)
             if name != dim.name:
@@ -200,27 +200,37 @@ def _size(value: Any, symbols: SymbolTable) -> int | SizeFunction:
 def _assumptions(raw: dynamo.RawTrace, symbols: SymbolTable, owner: str) -> list[Assumption]:
     """Every condition on sizes the trace relied on, settled over the declared ranges."""
     settled: list[Assumption] = []
-    for expr, where in _conditions(raw.fake_mode.shape_env).items():
+    for expr, where in _conditions(raw.fake_mode.shape_env, _code(raw)).items():
         unknown = symbols.unknown(expr)
         if unknown:
-            _refuse_data_dependent(unknown, owner, where)
+            _refuse_data_dependent(unknown, owner, raw.graph, where)
         assumption = settle(expr, symbols)
         if assumption.verdict == "refuted":
             point = ", ".join(f"{name}={size}" for name, size in assumption.counterexample)
-            raise errors.SizeAssumption(owner=owner, assumption=assumption.text, counterexample=point, where=where)
+            raise errors.SizeAssumption(
+                owner=owner,
+                assumption=assumption.text,
+                counterexample=point,
+                where=where or asserted_at(raw.graph, expr),
+                todo=way_out(assumption, symbols),
+            )
         settled.append(assumption)
     for node in raw.graph.graph.nodes:
         for symbol in _symbols_of(node.meta.get("example_value")):
             if symbol not in symbols.names:
-                _refuse_data_dependent([symbol], owner, node_location(node))
+                _refuse_data_dependent([symbol], owner, raw.graph, node_location(node))
     return settled
 
 
-def _conditions(env: Any) -> dict[sympy.Basic, str]:
+def _code(raw: dynamo.RawTrace) -> frozenset[Any]:
+    return frozenset(getattr(raw.context, "traced_code", None) or ())
+
+
+def _conditions(env: Any, code: frozenset[Any] = frozenset()) -> dict[sympy.Basic, str]:
     """Every condition a shape environment holds, and where it came from."""
     conditions: dict[sympy.Basic, str] = {}
     for guard in env.guards:
-        conditions.setdefault(guard.expr, _where(getattr(guard, "sloc", None)))
+        conditions.setdefault(guard.expr, _where(getattr(guard, "sloc", None), code))
     for asserts in env.deferred_runtime_asserts.values():
         for item in asserts:
             conditions.setdefault(item.expr, _stack_where(item))
@@ -239,7 +249,7 @@ def check_compilers_conditions(traced: TracedGraph, dims: Mapping[str, Dim]) -> 
             continue
         traced.settled.add(expr)
         if table.unknown(expr):
-            _refuse_data_dependent(table.unknown(expr), f"the code compiled for {traced.owner}", "")
+            _refuse_data_dependent(table.unknown(expr), f"the code compiled for {traced.owner}", traced.graph, "")
         assumption = settle(expr, table)
         if assumption.verdict != "proved":
             point = ", ".join(f"{name}={size}" for name, size in assumption.counterexample)
@@ -248,6 +258,7 @@ def check_compilers_conditions(traced: TracedGraph, dims: Mapping[str, Dim]) -> 
                 assumption=assumption.text,
                 counterexample=point or "some sizes",
                 where="",
+                todo=GENERAL_WAY_OUT,
             )
         traced.assumptions.append(assumption)
 
@@ -263,34 +274,28 @@ def _symbols_of(value: Any) -> set[sympy.Symbol]:
     return set()
 
 
-def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, where: str) -> None:
-    names = ", ".join(map(str, unknown))
-    raise errors.NotTraceable(
-        owner=owner,
-        reason=f"a size or value depends on the data ({names})",
-        where=where,
-        graph_break="",
-        hint="use a mask instead of selecting elements, or compile the parts of the module around it.",
-    )
+def _refuse_data_dependent(unknown: list[sympy.Symbol], owner: str, graph: fx.GraphModule, where: str) -> None:
+    makers = (node for node in graph.graph.nodes if _symbols_of(node.meta.get("example_value")) & {*unknown})
+    raise data_dependent(owner, next(makers, None), where)
 
 
-def _where(location: Any) -> str:
+def _where(location: Any, code: frozenset[Any]) -> str:
     """The user's line of a torch location, whose text is ``code  # file:line in function``; '' where it has none.
 
     Private API: ``SLoc.maybe_user_loc``. Checked on torch 2.13.0.
     """
-    code, mark, place = str(getattr(location, "maybe_user_loc", "") or "").rpartition("  # ")
-    return f"\n  at {place}: {code}" if mark and "<sizewise" not in place else ""
+    text, mark, place = str(getattr(location, "maybe_user_loc", "") or "").rpartition("  # ")
+    return f"\n  at {whole_path(place, code)}: {text}" if mark and "<sizewise" not in place else ""
 
 
-def _fixed_at(env: Any, size: sympy.Basic) -> str:
+def _fixed_at(env: Any, size: sympy.Basic, code: frozenset[Any]) -> str:
     """The user's line that made a symbol equal to ``size``; '' where that is not known or several were.
 
     Private API: ``ShapeEnv.replacements_slocs``. Checked on torch 2.13.0.
     """
     places = getattr(env, "replacements_slocs", {})
     found = [places[symbol] for symbol, kept in env.replacements.items() if kept == size and symbol in places]
-    return _where(found[0]) if len(found) == 1 else ""
+    return _where(found[0], code) if len(found) == 1 else ""
 
 
 def _stack_where(item: Any) -> str:

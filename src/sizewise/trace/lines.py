@@ -7,9 +7,12 @@ torch 2.13.0 and 2.14.1. Without either there is no line to show, and '' is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from traceback import FrameSummary
+from types import CodeType
 
 from torch import fx
+from torch.utils import _traceback
 
 _FRAME = re.compile(
     r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>[^\n]+)(?:\n +(?! |File ")(?P<code>[^\n]+))?'
@@ -20,7 +23,11 @@ _NODES = ("n", "node")
 
 def user_location(problem: BaseException) -> str:
     """``\\n  at file:line in function: code`` of the innermost user frame Dynamo recorded, or ''."""
-    stack = getattr(problem, "real_stack", None) or ()
+    return stack_location(getattr(problem, "real_stack", None) or ())
+
+
+def stack_location(stack: Iterable[FrameSummary]) -> str:
+    """``\\n  at file:line in function: code`` of the innermost user frame of a stack, or ''."""
     frames = [(item.filename, item.lineno or 0, item.name, item.line or "") for item in stack]
     return _shown(_innermost(frames))
 
@@ -55,6 +62,24 @@ def location_in(graph: fx.GraphModule, problem: BaseException) -> str:
     if len(frames) < 2:
         return _shown(next(iter(frames), None))
     return f"{_shown(frames[0])}{_shown(frames[-1]).replace('  at ', '  to ', 1)}"
+
+
+def whole_path(place: str, code: Iterable[CodeType]) -> str:
+    """``file:line in function`` with the file's whole path, where ``place`` has it as torch shortens it.
+
+    ``code`` is what a trace went through. The path stays short where none of it fits, or several files do.
+
+    Private API: ``torch.utils._traceback.shorten_filename``. Checked on torch 2.13.0.
+    """
+    file, _, line = place.partition(":")
+    names = {one.co_filename for one in code}
+    found = [name for name in names if _shortened(name) == file]
+    return f"{found[0]}:{line}" if len(found) == 1 else place
+
+
+def _shortened(file: str) -> str:
+    shorten = getattr(_traceback, "shorten_filename", None)
+    return str(shorten(file)) if shorten is not None else file
 
 
 _Frame = tuple[str, int, str, str]

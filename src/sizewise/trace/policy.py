@@ -20,7 +20,7 @@ from ..errors import trace as errors
 from . import dynamo
 from .dynamo import BACKED, UNBACKED
 from .graph import TracedGraph, interpret
-from .problems import SizeGuard
+from .problems import SizeGuard, data_branch, needs_data
 
 
 def trace_all(
@@ -59,6 +59,8 @@ def trace_all(
             refusals.append(f"{tried}: {problem.reason}")
     # A backed trace says which sizes are on this side of the branch; only an unbacked one knows the line.
     last = problems[-1]
+    if all(kind == BACKED for kind in policy.values()) and needs_data(last):
+        raise data_branch(last, owner) from last.__cause__
     where = next((problem.where for problem in problems if problem.where), "")
     raise errors.SizeBranch(
         owner=owner, dims=", ".join(dims), reason=last.reason, where=where, graph_break=last.graph_break
@@ -150,9 +152,11 @@ def _example_sizes(call: Call, spec: DimSpec) -> dict[str, int]:
     taken: set[int] = set()
     for name, size in sizes.items():
         dim = dims[name]
-        candidates = [size, *range(max(dim.min, 2), min(dim.max, size + 8) + 1), *range(dim.min, dim.max + 1)]
+        # The range may be too long to be listed.
+        near = range(max(dim.min, 2), min(dim.max, size + 8) + 1)
+        candidates = itertools.islice(itertools.chain([size], near, range(dim.min, dim.max + 1)), 64)
         # Size 1 broadcasts and is special to torch; take it only where nothing else is in range.
-        good = [item for item in candidates[:64] if item not in taken and (item > 1 or dim.max == 1)]
+        good = [item for item in candidates if item not in taken and (item > 1 or dim.max == 1)]
         sizes[name] = good[0] if good else size
         taken.add(sizes[name])
     return sizes

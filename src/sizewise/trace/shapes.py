@@ -96,6 +96,56 @@ def settle(expr: sympy.Basic, table: SymbolTable) -> Assumption:
     return Assumption(function.source, "refuted", method, tuple(sorted(failure.items())))
 
 
+GENERAL_WAY_OUT = "narrow the declared ranges to sizes for which this holds, or change the code that assumes it."
+
+
+def way_out(refuted: Assumption, table: SymbolTable) -> str:
+    """What to declare or to change, where an assumption about one dim is false for some sizes."""
+    names = [name for name, _ in refuted.counterexample]
+    if len(names) != 1:
+        return GENERAL_WAY_OUT
+    dim = table.dims[names[0]]
+    sizes = range(dim.min, min(dim.max, dim.min + ENUMERATION_LIMIT) + 1)
+    holding = _holding(SizeFunction(refuted.text, (dim.name,)), dim.name, sizes)
+    if not holding:
+        return "change the code that assumes it: no size in the declared range satisfies it."
+    first, last = _longest_run(holding)
+    if last > first:
+        return f'declare Dim("{dim.name}", min={first}, max={last}), or change the code that assumes it.'
+    steps = {after - before for before, after in itertools.pairwise(holding)}
+    if len(steps) != 1 or holding[0] % (step := steps.pop()):
+        return "change the code that assumes it: no range of several sizes satisfies it."
+    return (
+        f"no range of sizes satisfies it, only multiples of {step} do: pad {dim.name} to one in the module, before "
+        "that line (torch.nn.functional.pad), and cut the result to size; or change the code that assumes it."
+    )
+
+
+def _holding(function: SizeFunction, name: str, sizes: Iterable[int]) -> list[int]:
+    code = compile(function.source, "<size assumption>", "eval")
+    return [size for size in sizes if _is_true(code, {name: size})]
+
+
+def _longest_run(sizes: list[int]) -> tuple[int, int]:
+    """First and last of the longest run of successive sizes."""
+    best = start = 0
+    end = 0
+    for index in range(1, len(sizes) + 1):
+        if index == len(sizes) or sizes[index] != sizes[index - 1] + 1:
+            if index - start > end - best + 1:
+                best, end = start, index - 1
+            start = index
+    return sizes[best], sizes[end]
+
+
+def _is_true(code: Any, point: dict[str, int]) -> bool:
+    """Whether a condition holds; one that cannot be computed does not."""
+    try:
+        return bool(eval(code, {"math": math}, point))
+    except ArithmeticError:
+        return False
+
+
 def _points(dims: Iterable[Dim]) -> int:
     return math.prod(dim.max - dim.min + 1 for dim in dims)
 
@@ -108,15 +158,10 @@ def _search(function: SizeFunction, dims: list[Dim]) -> dict[str, int] | None:
         per_axis = max(3, int(ENUMERATION_LIMIT ** (1 / len(dims))))
         axes = [sorted({dim.min, dim.max, *_spread(dim, per_axis)}) for dim in dims]
     code = compile(function.source, "<size assumption>", "eval")
-    scope = {"math": math}
     names = [dim.name for dim in dims]
     for sizes in itertools.product(*axes):
         point = dict(zip(names, sizes, strict=True))
-        try:
-            holds = eval(code, scope, point)
-        except ArithmeticError:
-            holds = False
-        if not holds:
+        if not _is_true(code, point):
             return point
     return None
 

@@ -51,7 +51,8 @@ def observe(run_eager: Runner, call: Call, module: nn.Module, owner: str) -> Obs
             run_eager(own)
     except Exception as problem:
         sizes = f"the example's shapes {call.shapes()}"
-        raise errors.EagerFails(owner=owner, sizes=sizes, cause=in_words(problem)) from problem
+        todo = "warm up with an example that the module itself runs (of its dtype, on its device), or mend the module."
+        raise errors.EagerFails(owner=owner, sizes=sizes, cause=in_words(problem), todo=todo) from problem
     finally:
         writes_module = state.changed() or bool(watch.written)
         state.restore()

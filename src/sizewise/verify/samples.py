@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -10,7 +11,6 @@ import torch
 from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..trace.graph import TracedGraph
-from ..trace.policy import at_size
 
 MANY_DIMS = 2
 """Dims up to which every combination of sizes is tried."""
@@ -51,7 +51,9 @@ def critical_sizes(traced: TracedGraph) -> list[dict[str, int]]:
     for function in functions.values():
         dims = [traced.dims[name] for name in function.dims]
         wanted = {0, 1}
-        for point in itertools.islice(itertools.product(*(range(d.min, d.max + 1) for d in dims)), SEARCHED):
+        # `product` lists its ranges, and no more than the first of each are looked at.
+        ranges = [range(dim.min, min(dim.max, dim.min + SEARCHED) + 1) for dim in dims]
+        for point in itertools.islice(itertools.product(*ranges), SEARCHED):
             sizes = dict(zip(function.dims, point, strict=True))
             value = function(sizes)
             if value in wanted:
@@ -84,9 +86,12 @@ def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch
     for leaf in call.tensors():
         tensor = leaf.value
         mask = _is_mask(tensor)
-        for axis, dim in spec.get(leaf.path, {}).items():
-            tensor = _extended(tensor, axis, sizes[dim.name]) if mask else at_size(tensor, axis, sizes[dim.name])
-        values[leaf.path] = _other_rows(tensor, generator) if mask else _redrawn(tensor, leaf.value, generator)
+        axes = spec.get(leaf.path, {})
+        for axis, dim in axes.items():
+            if mask:
+                tensor = _extended(tensor, axis, sizes[dim.name])
+        shape = [sizes[axes[axis].name] if axis in axes else size for axis, size in enumerate(leaf.value.shape)]
+        values[leaf.path] = _other_rows(tensor, generator) if mask else _redrawn(leaf.value, shape, generator)
     return call.with_values(values)
 
 
@@ -108,26 +113,27 @@ def _other_rows(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tenso
     return tensor.index_select(0, index.to(tensor.device))
 
 
-def _redrawn(tensor: torch.Tensor, example: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _redrawn(example: torch.Tensor, shape: list[int], generator: torch.Generator) -> torch.Tensor:
     if not example.numel():
-        return tensor.clone()
+        return example.new_zeros(shape)
     if example.is_complex():
-        parts = [_redrawn(part(tensor), part(example), generator) for part in (torch.real, torch.imag)]
-        return torch.complex(*parts).to(tensor.dtype)
+        parts = [_redrawn(part(example), shape, generator) for part in (torch.real, torch.imag)]
+        return torch.complex(*parts).to(example.dtype)
     if example.is_floating_point() and example.unique().numel() > 2 and bool(torch.isfinite(example).all()):
         wide = example.double()
-        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        spread = float(wide.std()) or 1.0
-        return (noise * spread + float(wide.mean())).to(device=tensor.device, dtype=tensor.dtype)
+        # In place: it may be large.
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+        noise.mul_(float(wide.std()) or 1.0).add_(float(wide.mean()))
+        return noise.to(device=example.device, dtype=example.dtype)
     flat = example.detach().reshape(-1)
     if example.unique().numel() == flat.numel():
         # Values that are all distinct may have to be (slots, positions): repeat none sooner than needed.
         order = torch.cat(
-            [torch.randperm(flat.numel(), generator=generator) for _ in range(tensor.numel() // flat.numel() + 1)]
+            [torch.randperm(flat.numel(), generator=generator) for _ in range(math.prod(shape) // flat.numel() + 1)]
         )
-        index = order[: tensor.numel()].reshape(tensor.shape)
+        index = order[: math.prod(shape)].reshape(shape)
     else:
-        index = torch.randint(flat.numel(), tensor.shape, generator=generator)
+        index = torch.randint(flat.numel(), shape, generator=generator)
     return flat[index.to(flat.device)].clone(memory_format=torch.contiguous_format)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from ..errors import SizewiseError
 from ..errors import build as errors
 from ..trace.graph import TracedGraph
 from .exact import ExactReference
+from .machine import allocation_failure
+from .memory import Budget
 from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
 from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
@@ -22,10 +24,11 @@ from .tolerance import compare, sum_depth
 
 @dataclass(frozen=True)
 class Outcome:
-    """One size that was tried, and what came of it (``equal``: anything else is an error)."""
+    """One size, and what came of it: ``equal``, or ``not checked`` for a reason; anything else is an error."""
 
     sizes: Mapping[str, int]
     verdict: str
+    why: str = ""
 
 
 def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:
@@ -52,40 +55,75 @@ def self_test(
     ``written`` names the parameters that the forward writes to.
 
     Raises:
-        NotEqualToEager (SW302), StateNotEqualToEager (SW310), EagerFails (SW309).
+        NotEqualToEager (SW302), StateNotEqualToEager (SW310), EagerFails (SW309), NotEnoughMemory (SW140).
     """
     generator = torch.Generator().manual_seed(seed)
     depth = sum_depth(module)
     exact = ExactReference(module)
-    outcomes = []
+    budget = Budget(traced)
     probes = [sizes for sizes in [*probe_sizes(traced.dims), *critical_sizes(traced)] if in_range(traced, sizes)]
-    trials = [(sizes, sample(traced.call, traced.spec, sizes, generator)) for sizes in probes]
+    budget.refuse_unservable(probes)
+    probes, outcomes = _checkable(budget, traced, probes)
     # The example itself first, as it is: its values may take a path that redrawn ones do not.
-    for sizes, call in [(_sizes_of(traced), traced.call), *trials]:
+    tried = [(_sizes_of(traced), True), *((sizes, False) for sizes in probes)]
+    for sizes, as_it_is in tried:
         cause: BaseException | None = None
-        # Redrawn values may be illegal at a size (a length, an index): the example's own and small ones are next.
-        for attempt in (call, *_tamer(traced, sizes)):
-            try:
-                state = ModuleState(module, written)
-                outcomes.append(_trial(state, traced, attempt, sizes, run_eager, run_program, depth, exact))
-                break
-            except _EagerProblem as problem:
-                cause = problem.__cause__
-        else:
-            words = in_words(cause)
-            raise errors.EagerFails(owner=traced.owner, sizes=sizes_in_words(sizes), cause=words) from cause
+        with budget.named_failures(sizes):
+            for attempt in _attempts(traced, sizes, generator, as_it_is):
+                try:
+                    state = ModuleState(module, written)
+                    outcomes.append(_trial(state, traced, attempt, sizes, run_eager, run_program, depth, exact))
+                    break
+                except _EagerProblem as problem:
+                    cause = problem.__cause__
+                    if allocation_failure(cause) is not None:
+                        raise
+            else:
+                words = in_words(cause)
+                where, todo = sizes_in_words(sizes), _runnable_sizes(sizes)
+                raise errors.EagerFails(owner=traced.owner, sizes=where, cause=words, todo=todo) from cause
     return outcomes
 
 
-def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> list[Call]:
+def _checkable(
+    budget: Budget, traced: TracedGraph, probes: list[dict[str, int]]
+) -> tuple[list[dict[str, int]], list[Outcome]]:
+    """The probes that there is memory for, lower ones in the place of others, and outcomes that say so."""
+    fitting: list[dict[str, int]] = []
+    skipped = []
+    for sizes in probes:
+        fits = budget.checkable(sizes)
+        if fits != sizes:
+            fits = fits if fits is not None and in_range(traced, fits) else None
+            nearest = f"; {sizes_in_words(fits)} is checked in its place" if fits else ""
+            skipped.append(Outcome(sizes, "not checked", f"{budget.in_words(sizes)}{nearest}"))
+        if fits is not None and fits not in fitting:
+            fitting.append(fits)
+    return fitting, skipped
+
+
+def _attempts(
+    traced: TracedGraph, sizes: Mapping[str, int], generator: torch.Generator, as_it_is: bool
+) -> Iterator[Call]:
+    """Calls at these sizes: the first that eager mode can run is the one that counts.
+
+    Redrawn values may be illegal at a size (a length, an index): the example's own and small ones are next. Each is
+    made when the one before has failed: it may be large.
+    """
+    yield traced.call if as_it_is else sample(traced.call, traced.spec, sizes, generator)
+    yield from _tamer(traced, sizes)
+
+
+def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> Iterator[Call]:
     """The example cut or repeated to ``sizes``, and the same with every integer at the example's smallest."""
     example = resized(traced.call, traced.spec, sizes)
+    yield example
     smallest = {
         leaf.path: torch.full_like(leaf.value, int(leaf.value.to(torch.int64).min()))
         for leaf in example.tensors()
         if not (leaf.value.is_floating_point() or leaf.value.is_complex()) and leaf.value.numel()
     }
-    return [example, example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})]
+    yield example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})
 
 
 def _sizes_of(traced: TracedGraph) -> dict[str, int]:
@@ -106,6 +144,15 @@ def _known_cause(module: nn.Module) -> str:
         "it holds an nn.TransformerEncoder, which in eager mode takes a shortcut for padding masks that zeroes "
         "padded places: build it with enable_nested_tensor=False. Otherwise "
     )
+
+
+def _runnable_sizes(sizes: Mapping[str, int]) -> str:
+    """What to declare, where the module cannot run at ``sizes``."""
+    todo = "declare only sizes that the module can run, or mend the module."
+    if len(set(sizes.values())) < 2:
+        return todo
+    names = ", ".join(sizes)
+    return f"give axes whose sizes have to be equal the same Dim (here {names} differ); otherwise {todo}"
 
 
 def _undeclared_axes(traced: TracedGraph) -> str:
