@@ -10,7 +10,18 @@ from pathlib import Path
 
 from .harness import Result
 
-NAMES = ("cold_minilm", "never_recompiles", "small_calls", "minilm_latency", "explain", "explain_truth")
+NAMES = (
+    "cold_minilm",
+    "cold_decoder",
+    "cold_llama",
+    "cold_families",
+    "never_recompiles",
+    "small_calls",
+    "minilm_latency",
+    "peers",
+    "explain",
+    "explain_truth",
+)
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,37 @@ def fresh(module: str, *arguments: str, cache: str | None = None) -> dict[str, A
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     answer["cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return answer
+
+
+def median_of(answers: Sequence[dict[str, Any]], key: str = "cpu") -> dict[str, Any]:
+    """The answer in the middle by ``key``: all its numbers are of one run."""
+    return sorted(answers, key=lambda answer: float(answer[key]))[len(answers) // 2]
+
+
+def taken_in_turns(module: str, contestants: Mapping[str, Sequence[str]], rounds: int) -> dict[str, dict[str, Any]]:
+    """The median answer of fresh processes ``python -m module ARGUMENTS`` per contestant, one after the other."""
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, arguments in contestants.items():
+            answers[name].append(fresh(module, *arguments))
+    return {name: median_of(given) for name, given in answers.items()}
+
+
+def pay_machine_costs() -> None:
+    """Inductor's probe of the instruction set and its precompiled header: once per cache directory, for all alike."""
+    import torch
+
+    torch.compile(lambda x: (x + 1).sum(-1))(torch.randn(64, 64))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+@contextmanager
+def measured(answer: dict[str, Any]) -> Iterator[None]:
+    """Puts ``wall`` and ``cpu`` seconds (children included) of the block into ``answer``."""
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    yield
+    answer |= {"wall": time.perf_counter() - wall, "cpu": cpu_seconds() - cpu}
 
 
 def cpu_seconds() -> float:

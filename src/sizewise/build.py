@@ -6,7 +6,8 @@ Nothing here keeps state; what is built is returned.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import nn
 
 from . import ambient
 from .calls import Call, Signature
-from .compilers import compiler_named
+from .compilers import Background, compiler_named
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
 from .counters import Counters
@@ -91,6 +92,8 @@ class Builder:
         self.backends: dict[tuple[Any, ...], PiecewiseBackend] = {}
         self.log = OnceLog()
         self.state = ambient.read(target.device_type)
+        self._background: Background | None = None
+        self._snapshots: dict[int, tuple[TracedGraph, Snapshot]] = {}
 
     def build(self, calls: list[Call]) -> Built:
         """Programs for each call; the calls have different keys.
@@ -100,12 +103,24 @@ class Builder:
         """
         built = Built([], self.spec, self.resolved, state=self.state)
         # In this order: leaving inference mode turns gradients on. What is made here has to be usable outside.
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), self._compilers():
             for call in calls:
                 entries, outcomes = self._build_call(call)
                 built.entries += entries
                 built.outcomes += outcomes
         return built
+
+    @contextmanager
+    def _compilers(self) -> Iterator[None]:
+        """C++ compilers may run in the background."""
+        self._background = Background()
+        if self.config.backend == "inductor":
+            self._background.start(self.config.inductor_compile_config)
+        try:
+            yield
+        finally:
+            self._background.close()
+            self._background = None
 
     def _build_call(self, call: Call) -> tuple[list[Entry], list[Outcome]]:
         """The programs of one call. Dims the compiler cannot take unbacked are traced again as backed ones."""
@@ -161,7 +176,11 @@ class Builder:
         )
         watched = WeightBinding(self.target.module, _looked_at(program), self.target.owner)
         replaced = self.target.original if self.target.method == "forward" else None
-        snapshot = Snapshot(program.traced, self.target.module, replaced)
+        key = id(program.traced)
+        if key not in self._snapshots:
+            # The traced graph is kept beside it, so that its id stays its own.
+            self._snapshots[key] = program.traced, Snapshot(program.traced, self.target.module, replaced)
+        _, snapshot = self._snapshots[key]
         return Entry(program, self.target.signature, weights, watched, snapshot, self.target.device_type, self.state)
 
     def _trace(self, call: Call, backed: frozenset[str]) -> list[TracedGraph]:
@@ -181,7 +200,13 @@ class Builder:
             steps = split(traced, splitting_ops, self.resolved.sources["splitting_ops"] == "set")
             apply_passes(steps, PASSES)
         ranges = self._ranges(traced)
+        if self._background is not None:
+            with self.timeline.phase("machine"):
+                self._background.machine()
         backends = [self._backend(step, traced, ranges) for step in steps if isinstance(step, Piece)]
+        with self.timeline.phase("link"):
+            for backend in dict.fromkeys(backends):
+                backend.finish()
         size_names = list(traced.dims)
         copied: dict[str, str] = {}
         while True:
@@ -246,14 +271,14 @@ class Builder:
             compile_ranges=[interval for interval in ranges if not interval.is_single_size()],
             config=self.config,
             sym_shape_indices=piece.sym_shape_indices,
-            compiler=compiler_named(self.config.backend),
+            compiler=compiler_named(self.config.backend, self._background),
             symbol=symbol,
             name=str(piece.index),
             log=self.log,
         )
         for interval in ranges:
             with self.timeline.phase("compile", piece=piece.index, sizes=str(interval)):
-                backend.compile_range(interval)
+                backend.compile_range(interval, finish=False)
             self.counters.add("compilations")
             check_compilers_conditions(traced, _dims_in(traced, interval))
         self.backends[key] = backend

@@ -164,8 +164,8 @@ class PiecewiseBackend:
     def _missing(self) -> Iterator[RangeEntry]:
         return (entry for entry in list(self.range_entries.values()) if not entry.compiled)
 
-    def compile_range(self, interval: Range) -> Artifact:
-        """Compile for one of the ranges.
+    def compile_range(self, interval: Range, *, finish: bool = True) -> Artifact:
+        """Compile for one of the ranges; without ``finish`` it may be called only after `finish`.
 
         Raises:
             UnknownCompileRange (SW139): it is none of them.
@@ -186,7 +186,23 @@ class PiecewiseBackend:
                 raise
             except Exception as problem:
                 raise compile_failed(problem, self.name, location_in(self.graph, problem)) from problem
+        if finish:
+            self.finish()
         return entry.artifact
+
+    def finish(self) -> None:
+        """Wait for what is still being built in the background.
+
+        Raises:
+            CompileFailed (SW301), NoCompiler (SW306).
+        """
+        for entry in self.range_entries.values():
+            if entry.artifact is not None:
+                try:
+                    entry.artifact.finish()
+                except Exception as problem:
+                    entry.artifact = None
+                    raise compile_failed(problem, self.name, location_in(self.graph, problem)) from problem
 
     @contextmanager
     def _inputs_for(self, interval: Range) -> Iterator[tuple[list[Any], Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import fx
@@ -23,6 +23,9 @@ class Artifact:
     source: str
     seconds: float
     why_wrapped: str = ""
+    finish: Callable[[], None] = field(default=lambda: None, compare=False)
+    """Waits for what is still being built in the background; the runnable may not be called before. Raises as
+    `Compiler.compile` does."""
 
 
 class Compiler(Protocol):

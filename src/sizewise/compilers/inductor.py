@@ -1,9 +1,9 @@
 """Inductor: one piece in, the generated code's own entry point out.
 
 Private API: ``torch._inductor.compile_fx.compile_fx(inner_compile=)``, ``compile_fx_inner``, the result's
-``current_callable`` and ``source_code``, ``TracingContext.fw_metadata``. Checked on torch 2.13.0. Where a
-field is missing, or the piece needs what AOTAutograd does around a call (aliases replayed, inputs
-written through views), the wrapped callable is used instead.
+``current_callable`` and ``source_code``, ``TracingContext.fw_metadata``, ``convert_frame.compile_lock``. Checked
+on torch 2.13.0. Where a field is missing, or the piece needs what AOTAutograd does around a call (aliases replayed,
+inputs written through views), the wrapped callable is used instead.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch import fx
 
 from ..config.checks import check_inductor_options
 from ..trace.dynamo import TRACING
+from .background import Background, finish
 from .base import Artifact
 
 DEFAULTS: dict[str, Any] = {
@@ -36,6 +39,13 @@ DEFAULTS: dict[str, Any] = {
 class InductorCompiler:
     name = "inductor"
 
+    def __init__(self, background: Background | None = None, machine: Callable[[], dict[str, Any]] = dict) -> None:
+        """With ``background``, artifacts are not ready before their ``finish`` was called.
+
+        ``machine`` gives the settings that `machine.find_out` found.
+        """
+        self._background, self._machine = background, machine
+
     def compile(
         self, graph: fx.GraphModule, example_inputs: Sequence[Any], fake_mode: Any, options: Mapping[str, Any]
     ) -> Artifact:
@@ -52,23 +62,37 @@ class InductorCompiler:
             return result
 
         context = torch._guards.TracingContext(fake_mode)
+        # Who sets compile_threads gets Inductor's own pools.
+        background = self._background if "compile_threads" not in options else None
         with (
             TRACING,
+            # What torch.compile holds while it compiles: Inductor is not for two threads at a time.
+            _torchs_lock(),
             torch._guards.tracing(context),
-            inductor_config.patch({**_known(inductor_config), **options}),
+            inductor_config.patch({**_known(inductor_config), **self._machine(), **options}),
             # A hit in AOTAutograd's cache would bypass `keep`.
             torch._functorch.config.patch(enable_autograd_cache=False),
             # In this order: leaving inference mode turns gradients on.
             torch.inference_mode(False),
             torch.no_grad(),
+            _collecting(background) as scopes,
         ):
             wrapped = compile_fx(copy.deepcopy(graph), list(example_inputs), inner_compile=keep)
         seconds = time.perf_counter() - started
         source = str(getattr(inner[-1][1], "source_code", "") or "") if inner else ""
         why = _why_wrapped(context, inner, len(example_inputs), _count_outputs(graph))
+        wait = partial(finish, scopes)
         if why:
-            return Artifact(_from_list(wrapped), self.name, False, source, seconds, why)
-        return Artifact(inner[0][1].current_callable, self.name, True, source, seconds)
+            return Artifact(_from_list(wrapped), self.name, False, source, seconds, why, wait)
+        return Artifact(inner[0][1].current_callable, self.name, True, source, seconds, finish=wait)
+
+
+def _collecting(background: Background | None) -> AbstractContextManager[list[dict[str, Any]]]:
+    return background.collecting() if background is not None else nullcontext([])
+
+
+def _torchs_lock() -> Any:
+    return getattr(torch._dynamo.convert_frame, "compile_lock", nullcontext())
 
 
 def _known(inductor_config: Any) -> dict[str, Any]:

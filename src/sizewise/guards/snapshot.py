@@ -48,6 +48,7 @@ class Snapshot:
         self._places = Places()
         self._reader = _Reader(module, traced.scope, forward)
         self._objects: list[tuple[Any, str]] = []
+        self._kept: set[tuple[str, str, tuple[Any, ...]]] = set()
         self._classes = {type(part) for part in module.modules()}
         for guard in traced.guards:
             self._add(guard, traced)
@@ -147,7 +148,11 @@ class Snapshot:
 
     def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
         for length in range(1, len(path.steps) + (1 if with_value else 0)):
-            self._keep_step(SourcePath(path.root_kind, path.root, path.steps[:length]))
+            steps = path.steps[:length]
+            # Many guards share the beginning of their paths.
+            if (path.root_kind, path.root, steps) not in self._kept:
+                self._keep_step(SourcePath(path.root_kind, path.root, steps))
+                self._kept.add((path.root_kind, path.root, steps))
         if not with_value:
             return
         value = self._reader.fetch(path)

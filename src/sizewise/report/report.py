@@ -31,6 +31,15 @@ _POLICY = {
 }
 
 
+_PHASES = {
+    "trace": "",
+    "machine": ", what Inductor finds out about a machine, once per process (what the trace did not hide)",
+    "compile": "",
+    "link": ", the C++ compilers that went on after the last piece's code was made",
+    "self_test": "",
+}
+
+
 @dataclass(frozen=True)
 class Report:
     """``print(report)`` gives a page; `to_json` the same as JSON."""
@@ -47,6 +56,8 @@ class Report:
     cache: dict[str, Any]
     counters: dict[str, int]
     timeline: list[Event]
+    blocks: list[str]
+    """How equal blocks were traced: one of each run, or all, and then why."""
     code: str
     """The generated caller of each program, with its entry check above it."""
 
@@ -66,13 +77,15 @@ class Report:
         lines.append(f"  programs  {self.programs}")
         for name, dim in self.dims.items():
             lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {_POLICY.get(dim['policy'], 'one size')}")
+        lines += [f"  blocks    {how}" for how in self.blocks]
         equal = sum(size["verdict"] == "equal" for size in self.sizes)
         lines.append(f"  checked   {equal} of {len(self.sizes)} sizes equal to eager before serving")
         for size in self.sizes:
             if size["verdict"] != "equal":
                 lines.append(f"            {size['verdict']} at {sizes_in_words(size['sizes'])}: {size['why']}")
-        for phase in ("trace", "compile", "self_test"):
-            lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s")
+        for phase, what in _PHASES.items():
+            if phase in ("trace", "compile", "self_test") or self.seconds(phase) >= 0.01:
+                lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s{what}")
         counts = ", ".join(f"{name} {value}" for name, value in self.counters.items() if value)
         lines.append(f"  counters  {counts or 'none'}")
         return "\n".join(lines)
@@ -99,6 +112,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         cache={"hit": False, "why": "this version builds in memory", "keys": _keys(built)} if built else {},
         counters=counters.as_dict(),
         timeline=timeline.events(),
+        blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
 

@@ -31,7 +31,7 @@ from ..errors import trace as errors
 from ..locks import ForkLock
 from .evidence import Effect, GuardRecord, record, returned_values, side_effects
 from .problems import explain
-from .sources import ARGUMENT, MODULE
+from .sources import ARGUMENT, MODULE, SourcePath, path_of
 
 _MARKER_BASE = 2**40
 _counter = itertools.count()
@@ -197,8 +197,22 @@ def holds_marker(value: Any) -> bool:
     return any(_MARKER_BASE <= int(number) < _MARKER_BASE + 2**20 for number in numbers)
 
 
-def source_of(node: fx.Node) -> Any:
-    """The Dynamo source of a placeholder."""
+PATH = "sizewise_path"
+"""The key, in a placeholder's ``meta``, of the path of one that Dynamo did not make."""
+
+
+def path_of_input(node: fx.Node) -> SourcePath | None:
+    """Where the value of a placeholder comes from; None where Dynamo's source is of a class not known here."""
+    known: SourcePath | None = node.meta.get(PATH)
+    return known or path_of(_source_of(node))
+
+
+def source_in_words(node: fx.Node) -> str:
+    path = path_of_input(node)
+    return str(path) if path is not None else type(_source_of(node)).__name__
+
+
+def _source_of(node: fx.Node) -> Any:
     return getattr(node, "_dynamo_source", None) or node.meta["grapharg"].source
 
 

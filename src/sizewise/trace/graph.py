@@ -19,7 +19,7 @@ from .lines import node_location, whole_path
 from .outputs import Output, read_template
 from .problems import asserted_at, data_dependent, side_effect
 from .shapes import GENERAL_WAY_OUT, Assumption, SizeFunction, SymbolTable, expression, settle, way_out
-from .sources import MODULE, SourcePath, path_of
+from .sources import MODULE, SourcePath
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class TracedGraph:
     """The code objects the trace went through."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    blocks: str = ""
+    """How equal blocks were traced, in words; '' where there are none."""
     settled: set[Any] = field(default_factory=set)
     """Conditions on sizes that were decided; a compiler may add more."""
 
@@ -138,7 +140,7 @@ def _symbols(raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]) -> tu
     equal: dict[tuple[str, str], Assumption] = {}
     for node in _placeholders(raw.graph):
         value = node.meta.get("example_value")
-        source = path_of(dynamo.source_of(node))
+        source = dynamo.path_of_input(node)
         path = _user_path(source, raw.call) if source is not None else None
         if path is None or not isinstance(value, torch.Tensor):
             continue
@@ -159,9 +161,9 @@ def _symbols(raw: dynamo.RawTrace, spec: DimSpec, dims: Mapping[str, Dim]) -> tu
 
 
 def _input(node: fx.Node, raw: dynamo.RawTrace, module: nn.Module, symbols: SymbolTable, owner: str) -> GraphInput:
-    source = path_of(dynamo.source_of(node))
+    source = dynamo.path_of_input(node)
     value = node.meta.get("example_value")
-    text = str(source) if source is not None else type(dynamo.source_of(node)).__name__
+    text = dynamo.source_in_words(node)
     if source is None or source.root_kind != "local":
         raise errors.UnboundInput(owner=owner, source=text)
     path = _user_path(source, raw.call)
@@ -414,7 +416,7 @@ def _promote_view(value: torch.Tensor, raw: dynamo.RawTrace) -> int | None:
     placeholders = {
         _user_path(source, raw.call): node
         for node in _placeholders(raw.graph)
-        if (source := path_of(dynamo.source_of(node))) is not None
+        if (source := dynamo.path_of_input(node)) is not None
     }
     found = []
     for node in raw.graph.graph.nodes:

@@ -17,7 +17,7 @@ from torch import nn
 from ..calls import Call
 from ..dims import Dim, DimSpec, dims_of, no_such_axis
 from ..errors import trace as errors
-from . import dynamo
+from . import blocks, dynamo
 from .dynamo import BACKED, UNBACKED
 from .graph import TracedGraph, interpret
 from .problems import SizeGuard, data_branch, needs_data
@@ -114,14 +114,29 @@ def _trace_once(
         path: {axis: dim for axis, dim in axes.items() if dim.name not in static} for path, axes in spec.items()
     }
     symbolic = {path: axes for path, axes in symbolic.items() if axes}
-    raw = dynamo.capture(module, resized(call, spec), symbolic, policy, owner, method)
+    raw, stamped = _capture(module, resized(call, spec), symbolic, policy, owner, method)
     live = {name: dim for name, dim in dims.items() if name not in static}
     traced = interpret(raw, module, symbolic, live, {n: k for n, k in policy.items() if n in live}, owner)
     traced.dims = dims
     traced.spec = spec
     traced.seconds = time.perf_counter() - started
     traced.notes = list(refusals)
+    traced.blocks = stamped
     return traced
+
+
+def _capture(
+    module: nn.Module, call: Call, spec: DimSpec, policy: dict[str, str], owner: str, method: str
+) -> tuple[dynamo.RawTrace, str]:
+    """One trace, through one block of each run of equal ones where that can be shown to be enough; and in words how."""
+    runs = blocks.find_runs(module)
+    if not runs:
+        return dynamo.capture(module, call, spec, policy, owner, method), ""
+    try:
+        raw = blocks.capture_once(module, runs, call, spec, policy, owner, method)
+        return raw, "; ".join(f"1 of {len(run.keys)} blocks of {run.path or owner} traced" for run in runs)
+    except blocks.NotAlike as reason:
+        return dynamo.capture(module, call, spec, policy, owner, method), f"all blocks traced: {reason}"
 
 
 def resized(call: Call, spec: DimSpec) -> Call:
