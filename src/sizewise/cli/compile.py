@@ -79,7 +79,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
     for size in report.sizes:
         if size["verdict"] != "equal":
             rows.append((f"size {size['sizes']}", f"{size['verdict']}: {size['why']}"))
-    for phase in ("trace", "split", "compile", "self_test", "warmup"):
+    for phase in ("trace", "machine", "split", "compile", "link", "self_test", "warmup"):
         rows.append((f"{phase} time", f"{report.seconds(phase):.2f} s"))
     counted = [f"{name} {count}" for name, count in report.counters.items() if count]
     rows.append(("counters", ", ".join(counted) or "none"))

@@ -14,6 +14,8 @@ from ..events import Event
 _DOING = {
     "trace": "tracing",
     "split": "splitting the graph",
+    "machine": "finding out the instruction set",
+    "link": "waiting for C++ compilers",
     "self_test": "checking against eager",
 }
 

@@ -24,6 +24,15 @@ _PHASES = {
 }
 
 
+_PARTS = {
+    "trace": "trace",
+    "machine": "machine",
+    "compile": "compile",
+    "link": "C++ still running",
+    "self_test": "check",
+}
+"""The parts of a warm-up, and what the screen calls them."""
+
 class Screen:
     """Prints each result when it is there. Without a terminal: plain text and no progress."""
 
@@ -48,8 +57,8 @@ class Screen:
     def own(self, run: Run) -> None:
         phases = ", ".join(
             f"{word} {run.phases_s[name]:.1f} s"
-            for name, word in {"trace": "trace", "compile": "compile", "self_test": "check"}.items()
-            if name in run.phases_s
+            for name, word in _PARTS.items()
+            if run.phases_s.get(name, 0.0) >= 0.05
         )
         calls = len(run.calls)
         rows = {
