@@ -124,10 +124,13 @@ def running(index: Path | None) -> Iterator[Client]:
     import uvicorn
 
     from sizewise.cli.errors_site import listening
-    from sizewise.reference.site.serve import Site, make_server
+    from sizewise.reference.site.protocol import config_of
+    from sizewise.reference.site.serve import Site
 
     with listening("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(make_server(Site(index, our_entries())), log_level="critical", access_log=False)
+        config = config_of(Site(index, our_entries()))
+        config.log_level = "critical"
+        config.configure_logging()
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -151,6 +154,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
+        self.heads: list[str] = []
         self.open: list[str] = []
         self.feed(text)
         self.close()
@@ -159,12 +163,16 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "link", "input", "br"):
             self.open.append(tag)
+        if tag in ("h1", "h2"):
+            self.heads.append("")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open and self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
+        if {"h1", "h2"} & set(self.open):
+            self.heads[-1] += data
 
     @property
     def text(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,58 @@ def test_codes_are_only_ever_added() -> None:
         code: name for code, name in locked.items() if name not in ("retired", "reserved")
     }
     assert list(locked) == sorted(locked)
+
+
+# -- errors as other libraries handle them
+
+
+class Bomb:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    __str__ = __repr__
+
+
+def too_large(**changed: object) -> SizewiseError:
+    error = ERRORS["SW401"]
+    return error(**{**dict.fromkeys(error.field_names(), 1), "argument": "x", **changed})
+
+
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_a_copy_has_all_that_was_added_to_an_error(again: Callable[[SizewiseError], SizewiseError]) -> None:
+    error = too_large(min=3)
+    error.add_note("while warming up")
+    error.attempt = 2  # type: ignore[attr-defined]
+    made = again(error)
+    assert type(made) is type(error) and str(made) == str(error) and made.fields == error.fields
+    assert made.__notes__ == ["while warming up"] and made.attempt == 2  # type: ignore[attr-defined]
+    made.add_note("once more")
+    assert error.__notes__ == ["while warming up"]
+    assert pickle.loads(pickle.dumps(ExceptionGroup("g", [error]))).exceptions[0].fields == error.fields
+
+
+def test_an_error_can_be_made_again_from_its_args() -> None:
+    error = too_large()
+    made = type(error)(*error.args)
+    assert type(made) is type(error) and str(made) == str(error) and not made.fields
+
+
+def test_a_field_that_cannot_be_shown_leaves_the_rest() -> None:
+    bomb = Bomb()
+    error = too_large(argument=bomb, axis=bomb)
+    assert "<Bomb: its repr failed>" in str(error) and str(error).endswith("[SW401] sizewise explain SW401")
+    assert error.fields["axis"] is bomb
+    assert str(copy.copy(error)) == str(error)
+
+
+def test_a_huge_field_is_shown_in_part_and_kept_whole() -> None:
+    error = too_large(argument="x" * 10**7)
+    assert len(str(error)) < 10_000 and "xxx... (10000000 characters)" in str(error)
+    assert len(error.fields["argument"]) == 10**7
+
+
+def test_fields_cannot_be_changed() -> None:
+    error = too_large(argument="{axis}}{")
+    assert "{axis}}{" in str(error)
+    with pytest.raises(TypeError):
+        error.fields["argument"] = 1  # type: ignore[index]

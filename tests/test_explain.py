@@ -115,20 +115,22 @@ def test_the_cause_and_not_what_points_to_it(store: Store) -> None:
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_own_errors_are_known_by_their_code(with_index: bool, store: Store) -> None:
-    error = errors_by_code()["SW401"](argument="x", axis=0, seen=9, dim="batch", min=1, max=8)
+    error_class = errors_by_code()["SW401"]
+    error = error_class(**dict.fromkeys(error_class.field_names(), 9))
     for text in (f"sizewise.errors.call.SizeOutOfRange: {error}", "[SW401]", "sizewise.errors.call.SizeOutOfRange: x"):
         answer = explain(text, store if with_index else None)
-        assert answer.match and answer.match.record.errorCode == "SW401" and answer.match.site.condition
+        assert answer.match and answer.match.record.errorCode == "SW401" and answer.match.site.qualname
         assert answer.indexed is with_index
     assert explain("[SW401]", None, own=False).match is None
 
 
 def test_json_has_the_three_keys(store: Store) -> None:
     answer = json.loads(json.dumps(explain(NO_ADAPTER, store).to_json()))
-    assert set(answer) == {"match", "alternatives", "looksLike"}
+    assert set(answer) == {"match", "alternatives", "looksLike", "advice", "seen"}
     assert {"record", "confidence", "why"} <= set(answer["match"])
     assert answer["match"]["record"]["errorMessage"] == LORA and answer["looksLike"] is None
-    assert explain("nothing", store).to_json() == {"match": None, "alternatives": [], "looksLike": "no-error"}
+    nothing = explain("nothing", store).to_json()
+    assert nothing == {"match": None, "alternatives": [], "looksLike": "no-error", "advice": None, "seen": None}
 
 
 @pytest.mark.parametrize("name", ["SW401", "sw-401", "sw401"])

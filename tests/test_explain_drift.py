@@ -42,7 +42,7 @@ RECORDS = [
     ("raise", "pickle.UnpicklingError", UNPICKLED, {}),
     ("raise", "RuntimeError", EVENT, {}),
     ("raise", "RuntimeError", SIBLING, {}),
-    ("raise", "KeyError", "there is no such setting: {name}", {}),
+    ("raise", "KeyError", "there is no such setting here: {name}", {}),
     ("raise", "torch.exc.TooOld", "The device {name} is too old for this", {"base": "LookupError"}),
     ("raise", "TypeError", "{name} must be contiguous", {}),
     ("raise", "ValueError", "The number of heads of this model has to be divisible by the parallel size {n}", {}),
@@ -98,8 +98,8 @@ def answered(text: str, store: Store) -> str | None:
         # the text with more around it rather than its sibling
         (f"RuntimeError: Failed to start: {EVENT.format(name='add_data')}", EVENT),
         # quoted by Python
-        ("KeyError: 'there is no such setting: a.b'", RECORDS[9][2]),
-        ('KeyError: "there is no such setting: \'a\'"', RECORDS[9][2]),
+        ("KeyError: 'there is no such setting here: a.b'", RECORDS[9][2]),
+        ('KeyError: "there is no such setting here: \'a\'"', RECORDS[9][2]),
         # short and general
         ("TypeError: the rank map must be contiguous", None),
         # a word changed; the subject, a name, or what it says changed

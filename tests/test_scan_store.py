@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from sizewise.errors.command import CannotWrite, IndexUnreadable
 from sizewise.reference import store as stores
 from sizewise.reference.scan import index as indexing
 from sizewise.reference.scan.distributions import find_sources
 from sizewise.reference.scan.index import index
 from sizewise.reference.store import Store
 
+from .command_line import environment
 from .scan_support import sample, write_package
 
 # -- the store
@@ -66,9 +71,9 @@ def test_another_files_database_is_left_alone(tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(stores.NotAnIndex):
         Store(path)
-    report = index(find_sources(f"{write_package(tmp_path, m='raise ValueError(1)')}/"), path)
+    with pytest.raises(IndexUnreadable, match="something else"):
+        index(find_sources(f"{write_package(tmp_path, m='raise ValueError(1)')}/"), path)
     assert path.read_bytes() == before
-    assert "something else" in report.note and Path(report.path) != path and Path(report.path).is_file()
 
 
 def test_a_damaged_index_is_built_anew(tmp_path: Path) -> None:
@@ -83,23 +88,51 @@ def test_a_damaged_index_is_built_anew(tmp_path: Path) -> None:
     with Store(path) as store:
         assert len(list(store.all())) == 1
     path.write_bytes(b"not a database at all" * 300)
-    report = index(sources, path)
-    assert report.path != str(path) and path.read_bytes().startswith(b"not a database")
+    with pytest.raises(IndexUnreadable, match="delete the file"):
+        index(sources, path)
+    assert path.read_bytes().startswith(b"not a database")
 
 
-def test_a_locked_or_unwritable_index_is_built_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_or_unwritable_index_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "errors.sqlite"
     sources = find_sources(f"{write_package(tmp_path, m='raise ValueError(1)')}/")
     index(sources, path)
     holder = sqlite3.connect(path)
     holder.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr(indexing, "WAIT", 0.1)
-    report = index(sources, path)
-    assert "locked" in report.note and report.path != str(path)
+    monkeypatch.setattr(indexing, "scan_all", None)  # nothing is read in vain
+    with pytest.raises(CannotWrite, match="locked; another process"):
+        index(sources, path)
     holder.close()
     (tmp_path / "file").write_text("")
-    report = index(sources, tmp_path / "file" / "errors.sqlite")
-    assert report.note and report.records == 1
+    with pytest.raises(CannotWrite, match="SIZEWISE_CACHE_DIR"):
+        index(sources, tmp_path / "file" / "errors.sqlite")
+    (tmp_path / "folder.sqlite").mkdir()
+    with pytest.raises(CannotWrite, match="it is a folder"):
+        index(sources, tmp_path / "folder.sqlite")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # another user's file, or a read-only disk
+    with pytest.raises(CannotWrite, match="readonly"):
+        index(sources, path)
+    with Store(path) as store:
+        assert len(list(store.all())) == 1
+
+
+def test_a_full_disk_is_named_and_costs_nothing_that_was_there(tmp_path: Path) -> None:
+    sources = find_sources(f"{write_package(tmp_path, m='raise ValueError(1)')}/")
+    index(sources, tmp_path / "errors.sqlite")
+    (tmp_path / "more").mkdir()
+    many = "\n".join(f"def f{n}(): raise ValueError('{n} {n}')" for n in range(999))
+    package = write_package(tmp_path / "more", m=many)
+    limited = ["bash", "-c", 'ulimit -f 80; exec "$@"', "bash", sys.executable, "-m", "sizewise", "errors", "index"]
+    done = subprocess.run(
+        [*limited, f"{package}/"],
+        capture_output=True,
+        text=True,
+        env={**environment(), "SIZEWISE_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 3 and "cannot write" in done.stderr and "[SW704]" in done.stderr, done.stderr
+    with Store(tmp_path / "errors.sqlite") as store:
+        assert len(list(store.all())) == 1
 
 
 def test_an_index_of_an_older_layout_is_emptied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

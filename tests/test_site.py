@@ -150,8 +150,7 @@ def test_what_was_written_is_merged_in_one_place(
 
 
 def test_conditions_of_our_own_sites_are_those_around_them(own: list[Entry]) -> None:
-    by_code = {entry.record.errorCode: entry for entry in own}
-    assert "not in" in by_code["SW401"].sites[0].condition
+    assert sum(bool(entry.sites[0].condition) for entry in own if entry.sites) > len(own) // 3
     for entry in own:
         for where in entry.sites:
             lines = (Path(errors_site.__file__).parents[2] / where.path).read_text().splitlines()
@@ -303,11 +302,13 @@ def test_a_page_of_ours_has_every_element(bare: Catalogue) -> None:
     record, page = entry.record, Page(page_text(bare, entry))
     assert page.text.startswith(f"SW401: {entry.title}") and "sizewise · error · SizeOutOfRange" in page.text
     heads = [
-        "Error message", "What it means", "Source", "Solutions", "Example fix", "Validation code", "Catch pattern",
-        "When it happens", "How to prevent it", "Related errors", "All sites", "Tags",
+        "Error message", "What it means", "Solutions", "Example fix", "Validation code", "Catch pattern",
+        "When it happens", "How to prevent it", "Source", "Related errors", "All sites", "Tags",
     ]  # fmt: skip
-    positions = [page.text.index(head) for head in heads]
-    assert positions == sorted(positions) and "Type guard" not in page.text
+    # In the order of the page; words such as "Source" stand in other texts as well.
+    positions = [page.heads.index(head) for head in heads]
+    assert positions == sorted(positions) and "Type guard" not in page.heads
+    assert page.heads[0] == f"SW401: {entry.title}"
     texts = (record.errorMessage, record.documentation, record.triggerScenarios, record.commonSituations)
     assert all(text and " ".join(text.split()) in page.text for text in texts)
     assert all(solution in page.text for solution in [*record.solutions, *record.preventionTips])
@@ -338,7 +339,7 @@ def test_empty_sections_are_left_out_and_a_commit_is_linked(whole: Catalogue, re
     assert gone is not None
     page = Page(page_text(whole, gone))
     written = ("What it means", "Solutions", "Example fix", "When it", "How to")
-    assert not [text for text in written if text in page.text]
+    assert not [text for text in written if text in page.text] and "Nobody has written advice" in page.text
     assert "Thrown at other/gone.py:12" in page.text and not page.of("mark") and "GitHub" not in page.text
     assert "other@1.0 (2026-08-14)" in page.text and f"sizewise explain {gone.record.id}" in page.text
 

@@ -22,6 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from sizewise.reference.site.build import build_site
 from sizewise.reference.site.catalogue import Catalogue
 from sizewise.reference.site.find import find
+from sizewise.reference.titles import title_of
 
 from .site_support import CAPTURING, HOSTILE, MADE, fill, our_entries, running
 
@@ -128,11 +129,11 @@ def test_search_as_one_types_open_follow_and_copy(window: Window) -> None:
     assert len(found) == 2 and "SW601, CapturingDisabled" in found[0] and "2 found" in window.one("#count").text
     assert not window.one("#own").is_displayed()
     window.follow(window.one("#results a"))
-    assert CAPTURING[:60] in window.one("h1").text and "sizewise · error" in window.one(".kind").text
+    assert window.one("h1").text == f"SW601: {title_of(CAPTURING)}" and "sizewise · error" in window.one(".kind").text
     copy_and_check(window, "sizewise explain SW601")
     title = window.one("#related + ul a").text
     window.follow(window.one("#related + ul a"))
-    assert window.one("h1").text == title and window.one("#message")
+    assert window.one("h1").text.endswith(f": {title}") and window.one("#message")
     window.follow(window.one("header nav a"))
     assert window.one("#query").is_displayed()
     assert window.complaints() == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,11 @@ from typer.testing import CliRunner
 from sizewise.cli import errors_site
 from sizewise.cli.output import guarded
 from sizewise.errors.registry import errors_by_code
+from sizewise.reference.site import protocol
 from sizewise.reference.site.catalogue import Catalogue
 from sizewise.reference.site.envelope import SCHEMA
 from sizewise.reference.store import Stored
+from sizewise.reference.titles import title_of
 
 from .command_line import environment
 from .site_support import CAPTURING, MADE, SHA, Client, Page, data_of, fill, our_entries, running
@@ -102,7 +107,7 @@ def test_a_list_is_cut_and_searched(ask: Client, whole: Catalogue) -> None:
     assert found["total"] == 2 and {one["package"] for one in found["errors"]} == {"sizewise", "vllm"}
     assert ask("/api/errors?q=%00zzzzz").json["total"] == 0
     page = Page(ask("/?q=capturing+inappropriate").body.decode())
-    assert "2 found" in page.text and CAPTURING[:60] in page.text
+    assert "2 found" in page.text and title_of(CAPTURING) in page.text
 
 
 def test_caching_and_head(ask: Client) -> None:
@@ -146,6 +151,12 @@ def test_caching_and_head(ask: Client) -> None:
         ("/api/errors?offset=", 400, "bad-request"),
         ("/api/errors?page=2", 400, "bad-request"),
         ("/api/errors?q=a&q=b", 400, "bad-request"),
+        ("/api/errors/SW401?x=1", 400, "bad-request"),
+        ("/errors/SW401?q=1", 400, "bad-request"),
+        ("/health?x", 400, "bad-request"),
+        ("/errors/SW401/", 404, "not-found"),
+        ("/api/errors/", 404, "not-found"),
+        ("/api/errors/SW401/", 404, "not-found"),
         ("/api/errors?q=" + "x" * 201, 400, "bad-request"),
         ("/?q=" + "x" * 201, 400, "bad-request"),
         ("/api/errors?q=" + "x" * 2001, 414, "address-too-long"),
@@ -180,7 +191,10 @@ def test_a_changed_index_is_seen_and_a_broken_one_is_named(tmp_path: Path) -> No
         answer = ask(f"/api/errors/{old[0].id}")
         assert (answer.status, answer.json["error"]["code"]) == (503, "index-unavailable")
         assert ask("/api/errors/SW401").status == 200
+        sick = ask("/health")
+        assert (sick.status, sick.json["error"]["code"]) == (503, "index-unavailable")
         index.unlink()
+        assert ask("/health").json["status"] == "ok"
         assert ask(f"/api/errors/{old[0].id}").status == 404
 
 
@@ -189,6 +203,94 @@ def test_what_breaks_inside_stays_inside(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(Catalogue, "related", lambda *_: 1 / 0)
         answer = ask("/api/errors/SW401")
         assert (answer.status, answer.json["error"]["code"]) == (500, "failed") and b"division" not in answer.body
+
+
+def test_damage_in_the_middle_of_an_index_is_named(tmp_path: Path) -> None:
+    index = tmp_path / "errors.sqlite"
+    fill(index, tmp_path / "root")
+    with running(index) as ask:
+        assert ask("/health").status == 200
+        content = bytearray(index.read_bytes())
+        content[len(content) // 2 :] = b"\xa5" * (len(content) - len(content) // 2)
+        index.write_bytes(content)
+        assert ask("/health").status == 503 and ask("/errors/SW401").status == 200
+
+
+# -- what is no request, or none that ends
+
+
+def talk(ask: Client, sent: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", ask.port), 20) as client:
+        client.sendall(sent)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01 no HTTP at all\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /?q=a b HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000,
+        b"GET /health HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_in_json(ask: Client, sent: bytes) -> None:
+    head, _, body = talk(ask, sent).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ") and b"content-type: application/json" in head
+    assert b"x-content-type-options: nosniff" in head and b"connection: close" in head
+    assert json.loads(body)["error"]["code"] == "bad-request"
+
+
+def test_an_upgrade_is_left_out_of_account(ask: Client) -> None:
+    answer = ask("/health", connection="upgrade", upgrade="websocket", sec_websocket_version="13")
+    assert answer.status == 200 and answer.json["status"] == "ok"
+
+
+def test_a_slash_too_many_sends_nobody_elsewhere(ask: Client) -> None:
+    answer = ask("/errors/SW401/", host="elsewhere.example")
+    assert answer.status == 404 and "location" not in answer.headers and b"elsewhere" not in answer.body
+
+
+def test_slow_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(protocol, "ANSWER_SECONDS", 0.6)
+    with running(None) as ask:
+        started = time.monotonic()
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-"):
+            head, _, body = talk(ask, sent).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 408 ") and json.loads(body)["error"]["code"] == "too-slow"
+        whole = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+        assert talk(ask, whole + b"\r\nGET /h").startswith(b"HTTP/1.1 200 ")
+        # A body that never comes, behind an answer that has gone out.
+        assert talk(ask, whole + b"Content-Length: 9\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - started < 10
+        assert ask("/health").status == 200
+
+
+def test_a_client_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "ANSWER_SECONDS", 0.5)
+    with running(None) as ask, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        client.connect(("127.0.0.1", ask.port))
+        client.sendall(b"GET /search.js HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
+        time.sleep(1.5)
+        with pytest.raises(OSError):
+            while client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"):
+                time.sleep(0.01)
+
+
+def test_waiting_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MOST_CONNECTIONS", 10)
+    with running(None) as ask, contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(socket.create_connection(("127.0.0.1", ask.port), 20)) for _ in range(30)]
+        assert ask("/health").status == 200
+        waiting[0].settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert waiting[0].recv(1) == b""
+        waiting[-1].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert waiting[-1].recv(12) == b"HTTP/1.1 200"
 
 
 # -- the commands

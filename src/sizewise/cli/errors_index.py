@@ -24,7 +24,7 @@ from ..reference.scan.distributions import Sources, find_sources
 from ..reference.scan.index import Progress as Tell
 from ..reference.scan.index import Report
 from ..reference.scan.index import index as read_and_write
-from ..reference.store import discard_damaged, readable
+from ..reference.store import discard_damaged, writable
 from .output import AsJson, console, show, show_json, table
 
 BY_DEFAULT = ("torch", "vllm", "transformers")
@@ -47,7 +47,7 @@ def index(
     """
     # All of them first: a misspelt name is told before a minute of work.
     found = [find_sources(package) for package in packages or _installed()]
-    with readable(path := index_path()):
+    with writable(path := index_path()):
         if discard_damaged(path):
             _note("The index was damaged. It is made anew: packages that it had and that are not named here are gone.")
         reports = [_index(sources) for sources in found]

@@ -9,27 +9,24 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors.base import SizewiseError
+from .explain_shown import Piece, pieces_of
 
 if TYPE_CHECKING:
-    from ..reference.explain import Answer, Match
+    from ..reference.explain import Answer
     from ..reference.store import Store
 
 EXPLAINED, NOT_EXPLAINED = 0, 1
 """Exit codes."""
-SHOWN_SOURCE = 4
-"""Lines of source shown before and after the one that raises."""
-_MESSAGE = 90
+_FILE_NAME = re.compile(r"\.(?:txt|log|out|err|py|json|md)$|^\.+$", re.IGNORECASE)
 _CODE = re.compile(r"sw[-_ ]?(\w{0,3}\d\w{0,3})", re.IGNORECASE | re.ASCII)
-_STYLES = {"error": "bold red", "warning": "yellow"}
-Piece = tuple[str, str]
-"""Text and its style; "" for none."""
 
 
 def quick(arguments: Sequence[str]) -> int | None:
@@ -37,7 +34,7 @@ def quick(arguments: Sequence[str]) -> int | None:
     if arguments[:1] != ["explain"]:
         return None
     what = [one for one in arguments[1:] if one != "--json"]
-    if len(what) != 1 or (what[0].startswith("-") and what[0] != "-") or not what[0]:
+    if len(what) != 1 or (what[0].startswith("-") and what[0] != "-"):
         return None
     as_json = "--json" in arguments
     try:
@@ -91,7 +88,7 @@ def run(what: str, as_json: bool) -> int:
         # Half a surrogate pair from a broken text has no place in UTF-8; JSON writes it as an escape.
         sys.stdout.write(json.dumps(answer.to_json(), indent=2) + "\n")
     else:
-        show_pieces(iter([(unknown, "bold")]) if unknown else pieces_of(answer))
+        show_pieces([(unknown, "bold")] if unknown else pieces_of(answer))
     if unknown:
         return NOT_EXPLAINED  # no index would know more
     if problem is not None:
@@ -135,7 +132,7 @@ def unknown_code(what: str) -> str:
 
 def answer_for(what: str, store: Store | None) -> Answer:
     """The answer for a code, a name, a file, ``-`` for stdin, or a text. Raises Unreadable."""
-    from ..reference.explain import Answer, explain, named, read_bounded
+    from ..reference.explain import explain, read_bounded
 
     if what == "-":
         return explain(read_bounded(sys.stdin.buffer), store)
@@ -146,18 +143,37 @@ def answer_for(what: str, store: Store | None) -> Answer:
                 return explain(read_bounded(stream), store)
         except OSError as problem:
             raise Unreadable(f"{what} cannot be read: {problem.strerror}") from problem
-    if "\n" in what or len(what.split()) > 2:
+    if not what.strip() or re.search(r"\s", what.strip()):
         return explain(what, store)
-    found = named(what, store)
-    if not found and ("/" in what or "\\" in what or "." in what):
+    return _of_name(what, store)
+
+
+def _of_name(what: str, store: Store | None) -> Answer:
+    """The answer for one word: a name of errors, else a text. Raises Unreadable."""
+    from ..reference.explain import Answer, explain, named, told_of_name
+
+    found, advice = named(what, store), told_of_name(what, store)
+    if len(found) > 1:
+        # Which one is meant nobody can know.
+        same = [replace(one, confidence=round(1 / len(found), 3)) for one in found]
+        return Answer(None, same, None, store is not None, advice=advice)
+    if found or advice:
+        return Answer(found[0] if found else None, [], None, store is not None, advice=advice)
+    if "/" in what or "\\" in what or _FILE_NAME.search(what):
         raise Unreadable(f"{what} is no file that can be read, and no error has this name")
-    return Answer(found[0] if found else None, found[1:], None, store is not None)
+    answer = explain(what, store)
+    return answer if answer.match is not None else Answer(None, [], None, store is not None)
 
 
 def _file(what: str) -> Path | None:
+    """The file of this name, if there is one. Raises Unreadable for a folder."""
+    if not what.strip():
+        return None
     path = Path(what)
     try:
-        return path if path.exists() and not path.is_dir() else None
+        if path.is_dir():
+            raise Unreadable(f"{what} is a folder: name a file in it, a traceback or a log")
+        return path if path.exists() else None
     except (OSError, ValueError):
         return None  # too long for a name, or with a zero byte
 
@@ -165,7 +181,7 @@ def _file(what: str) -> Path | None:
 # -- what is shown
 
 
-def show_pieces(pieces: Iterator[Piece]) -> None:
+def show_pieces(pieces: Iterable[Piece]) -> None:
     """Print lines: with their styles on a terminal, plain elsewhere."""
     if not sys.stdout.isatty():
         for text, _ in pieces:
@@ -177,71 +193,3 @@ def show_pieces(pieces: Iterator[Piece]) -> None:
     console = Console(file=sys.stdout, highlight=False)
     for text, style in pieces:
         console.print(Text(text, style), soft_wrap=True)
-
-
-def pieces_of(answer: Answer) -> Iterator[Piece]:
-    """The answer as lines for people."""
-    from ..reference.explain import WORDS
-
-    if answer.match is not None:
-        yield from _match(answer.match)
-    elif answer.looks_like is None:
-        yield "No match: no error has this code, id, slug or name.", "bold"
-    else:
-        yield f"No match: it looks like {WORDS[answer.looks_like]}.", "bold"
-    if answer.alternatives:
-        yield "\nLess likely:" if answer.match else "\nNearest, but not sure enough to be the answer:", "bold"
-    for one in answer.alternatives:
-        record = one.record
-        message = " ".join(record.errorMessage.split())[:_MESSAGE]
-        yield f"  {one.confidence:.2f}  {record.id}  {record.errorClass or record.errorType}: {message}", ""
-
-
-_AT = {"log": "Logged at", "warning": "Warned at"}
-
-
-def _match(match: Match) -> Iterator[Piece]:
-    record, site = match.record, match.site
-    names = [record.errorCode or "", f"{match.package} {match.version}", record.severity]
-    header = " · ".join(name for name in [*names, record.errorClass or record.errorType] if name)
-    yield header, _STYLES.get(record.severity, "cyan")
-    yield "", ""
-    yield from ((f"  {line}", "bold") for line in record.errorMessage.splitlines() or [""])
-    yield "", ""
-    yield (
-        f"{_AT.get(record.errorType, 'Raised at' if record.errorClass else 'Made at')}:".ljust(12)
-        + f"{site.path}:{site.line}"
-        + (f", in {site.qualname}" if site.qualname else ""),
-        "",
-    )
-    if site.condition:
-        yield f"When:       {site.condition}", ""
-    yield f"Confidence: {match.confidence:.2f} ({'; '.join(match.why)})", ""
-    yield from _source(match)
-    for title, text in (
-        ("What it means", record.documentation),
-        ("When it happens", record.triggerScenarios),
-        ("Common situations", record.commonSituations),
-    ):
-        yield from _part(title, [text] if text else [])
-    yield from _part("Solutions", [f"{number}. {text}" for number, text in enumerate(record.solutions, 1)])
-    yield from _part("Example fix", (record.exampleFix or "").splitlines())
-    yield f"\nId: {record.id}", "dim"
-
-
-def _source(match: Match) -> Iterator[Piece]:
-    record = match.record
-    lines = record.sourceCode.splitlines()
-    at = record.lineNumber - record.sourceCodeStart
-    if not 0 <= at < len(lines):
-        return
-    yield "", ""
-    for index in range(max(0, at - SHOWN_SOURCE), min(len(lines), at + SHOWN_SOURCE + 1)):
-        mark = ">" if index == at else " "
-        yield f"{mark} {record.sourceCodeStart + index:>5}  {lines[index]}", "bold" if index == at else "dim"
-
-
-def _part(title: str, lines: Sequence[str]) -> Iterator[Piece]:
-    if lines:
-        yield f"\n{title}", "bold"
-    yield from ((f"  {line}", "") for line in lines)

@@ -15,11 +15,37 @@ tree and from the built-in class its users already catch. This file imports noth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from string import Formatter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from .record import Record
+
+
+SHOWN = 2000
+"""Characters of a field in a message; the field itself is kept whole."""
+
+
+class _Shown(Formatter):
+    """Formats fields, whatever is among them: what an error has to say is not lost over a value it would show."""
+
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
+        try:
+            return super().convert_field(value, conversion)
+        except Exception:
+            return f"<{type(value).__name__}: its repr failed>"
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        try:
+            text = str(super().format_field(value, format_spec))
+        except Exception:
+            return f"<{type(value).__name__}: its repr failed>"
+        return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
+
+
+_SHOWN = _Shown()
 
 
 class SizewiseError(Exception):
@@ -33,13 +59,14 @@ class SizewiseError(Exception):
     message: ClassVar[str] = ""
     remedy: ClassVar[str] = ""
 
-    def __init__(self, **fields: Any) -> None:
-        self.fields = fields
-        super().__init__(self.render())
+    def __init__(self, text: str = "", /, **fields: Any) -> None:
+        """``text``: the whole text, made before; for libraries that make an error again from its ``args``."""
+        self.fields: Mapping[str, Any] = MappingProxyType(fields)
+        super().__init__(text or self.render())
 
     def render(self) -> str:
-        seen = self.message.format(**self.fields)
-        todo = self.remedy.format(**self.fields)
+        seen = _SHOWN.vformat(self.message, (), self.fields)
+        todo = _SHOWN.vformat(self.remedy, (), self.fields)
         return f"{seen}\n  What to do: {todo}\n  [{self.code}] sizewise explain {self.code}"
 
     @property
@@ -50,8 +77,9 @@ class SizewiseError(Exception):
         return record_of(type(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default rebuilds from positional args, which these classes do not take.
-        return _rebuild, (type(self), self.fields)
+        # The text as it is: a field may be shown in another way by now. Notes are among the attributes.
+        state = {name: list(value) if name == "__notes__" else value for name, value in vars(self).items()}
+        return _rebuild, (type(self), str(self), dict(state.pop("fields"))), state
 
     @classmethod
     def field_names(cls) -> frozenset[str]:
@@ -60,8 +88,8 @@ class SizewiseError(Exception):
         return frozenset(name.split(".")[0].split("[")[0] for _, name, _, _ in parts if name)
 
 
-def _rebuild(cls: type[SizewiseError], fields: dict[str, Any]) -> SizewiseError:
-    return cls(**fields)
+def _rebuild(cls: type[SizewiseError], text: str, fields: dict[str, Any]) -> SizewiseError:
+    return cls(text, **fields)
 
 
 class ConfigError(SizewiseError):

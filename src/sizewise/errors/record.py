@@ -15,6 +15,7 @@ from typing import Any
 SLUG_LENGTH = 50
 TITLE_LENGTH = 60
 _HOLE = re.compile(r"\{[^{}]*\}")
+_TOKEN = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[^{}]+|[{}]")
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,14 @@ def pattern_of(template: str) -> str:
 
     ``{{`` and ``}}`` are literal braces, as in `str.format`.
     """
+    tokens = _TOKEN.findall(template)
     parts: list[str] = []
-    position = 0
-    masked = template.replace("{{", "\0\0").replace("}}", "\1\1")
-    for hole in _HOLE.finditer(masked):
-        parts += [_literal(masked[position : hole.start()]), r"[\s\S]*?" if hole.end() < len(masked) else r"[\s\S]*"]
-        position = hole.end()
-    parts.append(_literal(masked[position:]))
+    for place, token in enumerate(tokens, 1):
+        if token[0] == "{" and token[-1] == "}":
+            parts.append(r"[\s\S]*?" if place < len(tokens) else r"[\s\S]*")
+        else:
+            parts.append(re.escape(token[0] if token in ("{{", "}}") else token))
     return "".join(parts)
-
-
-def _literal(text: str) -> str:
-    return re.escape(text.replace("\0\0", "{").replace("\1\1", "}"))
 
 
 def holes_emptied(template: str) -> str:
@@ -104,4 +101,4 @@ def record_id(
     ``ordinal`` tells apart sites that agree in all the rest, in the order of the source, from 0.
     """
     parts: Sequence[str] = (package, module, qualname, kind, error_class, holes_emptied(template), str(ordinal))
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]

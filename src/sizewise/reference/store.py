@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import command as errors
+from ..errors.base import SizewiseError
 from ..errors.record import holes_emptied
 
-ALGORITHM = 2
+ALGORITHM = 3
 """Raised when the scan finds other records in the same sources; an index of another algorithm is built again."""
 APPLICATION = 0x535A5753
 """SQLite's application id of the file ("SZWS"), so that no other program's file is taken for an index."""
@@ -124,6 +125,24 @@ def readable(path: Path | None) -> Iterator[None]:
         raise errors.IndexUnreadable(path=path, problem=problem, todo=todo) from problem
 
 
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Around what writes an index. Raises CannotWrite (SW704) where the file cannot be written or is locked, and
+    IndexUnreadable (SW711) where it is damaged or of something else.
+    """
+    with readable(path):
+        try:
+            yield
+        except sqlite3.OperationalError as problem:
+            seen = "it is a folder" if path.is_dir() else str(problem)
+            seen += "; another process writes it" if "locked" in seen else ""
+            raise errors.CannotWrite(path=path, problem=seen) from problem
+        except OSError as problem:
+            if isinstance(problem, SizewiseError):
+                raise
+            raise errors.CannotWrite(path=path, problem=problem.strerror or problem) from problem
+
+
 def discard_damaged(path: Path) -> bool:
     """Delete an index that SQLite finds damaged; whether it did. A file that is no index of ours is left alone."""
     if not _is_ours(path):
@@ -204,6 +223,18 @@ class Store:
         self.close()
 
     # -- writing
+
+    def check_writable(self) -> None:
+        """Raises sqlite3.OperationalError where nothing could be written now; changes nothing."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute(f"PRAGMA user_version = {SCHEMA}")  # a lock alone is granted on a read-only file, too
+        self._db.execute("ROLLBACK")
+
+    def check_whole(self) -> None:
+        """Raises sqlite3.DatabaseError where the file is damaged. Reads all of it."""
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
 
     def replace(self, distribution: Distribution, records: Iterable[Stored]) -> int:
         """Put ``records`` in the place of what is known of this distribution, of any version; how many there are."""
@@ -330,6 +361,14 @@ class Store:
             where, values = f"{where} AND substr(path, ?) = ?", [*values, -len(path_end), path_end]
         rows = self._db.execute(
             f"SELECT DISTINCT record FROM sites WHERE {where} ORDER BY record LIMIT ?", [*values, limit]
+        ).fetchall()
+        return [record for _, record in self._numbered([row[0] for row in rows])]
+
+    def with_extra(self, key: str, value: str, limit: int = 50) -> list[Stored]:
+        """The records of which a site has this text in its ``extra``."""
+        rows = self._db.execute(
+            "SELECT DISTINCT record FROM sites WHERE extra LIKE ? ORDER BY record LIMIT ?",
+            (f"%{json.dumps(key)}: {json.dumps(value)}%", limit),
         ).fetchall()
         return [record for _, record in self._numbered([row[0] for row in rows])]
 

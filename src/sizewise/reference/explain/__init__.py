@@ -2,7 +2,7 @@
 
 from .answer import Answer, Match, explain
 from .bounded import read_bounded
-from .names import named
+from .names import named, told_of_name
 from .origins import WORDS
 
-__all__ = ["WORDS", "Answer", "Match", "explain", "named", "read_bounded"]
+__all__ = ["WORDS", "Answer", "Match", "explain", "named", "read_bounded", "told_of_name"]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..store import Site, Stored
-from . import origins
+from . import alone, origins, whence
 from .candidates import FRAMES, function_of
 from .reworded import changes
 from .told import Frame, Told
@@ -88,7 +88,7 @@ def weigh(stored: Stored, told: Told, said: Sequence[Said], indexed: Collection[
     text, form, reason = max(choices, key=lambda one: one[0])
     factor, class_reason = _class(stored, told, form, text)
     confidence, place_reason = _place(text * factor, form, place, site)
-    confidence *= _origin(stored, told, form, place, indexed)
+    confidence *= _origin(stored, told, form, place, indexed) * _alone(stored, told, said, form, place)
     why = tuple(one for one in (reason, class_reason, place_reason) if one)
     return Evidence(stored, told, round(min(confidence, 0.99), 3), why, site, form, place)
 
@@ -274,30 +274,41 @@ def best_site(stored: Stored, told: Told) -> tuple[Site, int]:
     best, most = stored.sites[0], (-2, 0, 0)
     for site in stored.sites:
         # Of sites that nothing tells apart the least nested file is shown.
-        rank = (*_agreement(site, told), -site.path.count("/"))
+        rank = (*_agreement(stored, site, told), -site.path.count("/"))
         if rank > most:
             best, most = site, rank
     return best, most[0]
 
 
-def _agreement(site: Site, told: Told) -> tuple[int, int]:
+def as_likely(site: Site, found: Evidence) -> bool:
+    """Whether another site of the record is as likely the one as the found one."""
+    return _agreement(found.stored, site, found.told)[0] >= found.place < 3
+
+
+def _agreement(stored: Stored, site: Site, told: Told) -> tuple[int, int]:
     parts = tuple(site.path.split("/"))
     if told.kind in ("log", "warning"):
         last = told.last
         path, line = (last.path, last.line) if last is not None else (told.file, told.line)
+        if last is not None and last.package is not None and not whence.belongs(last, stored):
+            return 0, 0
         if re.split(r"[/\\]", path)[-1] != parts[-1]:
             return 0, 0
         return (2 if line == site.line else 1), 0
     best = (-1, 0) if told.adjacent and told.last is not None else (0, 0)
     for frame in told.frames[-FRAMES:]:
-        best = max(best, _frame_agreement(site, parts, frame))
+        best = max(best, _frame_agreement(site, stored.distribution.root, frame))
     return best
 
 
-def _frame_agreement(site: Site, parts: tuple[str, ...], frame: Frame) -> tuple[int, int]:
-    same_file = frame.parts[-1:] == parts[-1:]
+def _frame_agreement(site: Site, root: str, frame: Frame) -> tuple[int, int]:
+    if not whence.tail_in(frame, whence.top_of(site), root):
+        return -1, 0
+    same_file = whence.same_file(frame, site, root)
     same_function = function_of(frame) == site.qualname.rpartition(".")[2] and bool(frame.function)
-    near = int(frame.parts[-2:] == parts[-2:])
+    near = whence.alike(frame, site) if same_file else 0
+    if same_file and not frame.function and frame.line == site.line:
+        return 2, near
     if same_file and same_function:
         return (3 if frame.line == site.line else 2), near
     return (1 if same_file or same_function else -1), near
@@ -322,10 +333,7 @@ def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collecti
     if told.kind == "exception" and told.raises is False:
         # The line that failed raises nothing: the error came from below it.
         return 0.35
-    frame = told.last
-    package = frame.package if frame is not None and told.adjacent else None
-    root = stored.sites[0].path.split("/")[0]
-    if package is not None and package != root and package in (*indexed, "torch", "vllm"):
+    if whence.elsewhere(told, stored):
         return 0.3
     known = place >= 2 or (stored.error_class == told.error_class and "." in (told.error_class or ""))
     if not known and origins.foreign(told, indexed):
@@ -341,6 +349,18 @@ def _origin(stored: Stored, told: Told, form: str, place: int, indexed: Collecti
         passed = form in ("whole", "longer") and _passed_on(stored, told)
         return 1.0 if passed or (form == "whole" and _says_so_itself(stored, told)) else 0.4
     return 1.0
+
+
+def _alone(stored: Stored, told: Told, said: Sequence[Said], form: str, place: int) -> float:
+    """What speaks against a record where no frame, and no file of a logger, says whose message it is."""
+    placed = place >= (1 if told.kind in ("log", "warning") else 2)
+    if placed or stored.kind == HANDED or whence.raised_in(told, stored) is not None:
+        return 1.0
+    matched = _literal(stored)
+    if form in ("shorter", "words"):
+        found = (fitted.literal for one in said if (fitted := fit(stored.template, one)) is not None)
+        matched = min(matched, max(found, default=0))
+    return 1.0 if alone.says_enough(stored, told, form, matched) else 0.45
 
 
 def _says_so_itself(stored: Stored, told: Told) -> bool:

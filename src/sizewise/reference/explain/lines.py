@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bounded import LINE
+from .escapes import unescaped
+from .margins import without_margins
 
 MOST_LINES = 6000
 MARGIN = 200
@@ -28,7 +30,7 @@ _WHO = (
     # [rank0]: and what torchrun and mpirun write
     re.compile(r"\[(?P<who>(?:rank|default)?\d{1,5}(?:,\d{1,5})?)\](?:<std(?:err|out)>)?: ?"),
     # docker compose and kubectl
-    re.compile(r"(?P<who>[\w.-]{1,80}) {0,40}\| (?=\S)(?![\d.]+ \|)"),
+    re.compile(r"(?P<who>[\w.-]{1,80}) {0,40}\|(?: |$)(?![\d.]+ \|)"),
     re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<who>[\w.-]{1,80} [\w.@/-]{1,80}\[\d+\]): "),
 )
 _LOGGED = (
@@ -43,16 +45,19 @@ _LOGGED = (
     re.compile(rf"\[{_TIME}\](?: \[\d+/\d+(?:_\d+)?\])? (?P<file>[\w.]+): \[{_LEVEL}\] ?"),
     # what `logging` is often told to write
     re.compile(
-        rf"\[?{_TIME}\]?[ ,-]{{0,8}}(?:\[?[\w.:-]{{1,80}}\]? ?[-|:] ?)?[\[|]? ?{_LEVEL} ?[\]|]?[ :|-]{{0,8}}"
-        rf"(?:\[?{_FILE}\]?[ :-]{{0,8}})?"
+        rf"\[?{_TIME}\]?[ ,-]{{0,8}}(?:\[?[\w.:-]{{1,80}}\]? ?[-|:] ?)?[\[|]? ?{_LEVEL} ?[\]|]?(?: ?[:|-]{{1,2}})?"
+        rf"(?:[ :|-]{{0,8}}\[?{_FILE}\]?(?: ?[:-]{{1,2}})?)? ?"
     ),
     re.compile(rf"(?:\[{_LEVEL}\]|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):(?=[\w.]+:))[ :]*(?P<file>[\w.]+:(?=\S))?"),
     re.compile(rf"{_LEVEL}: +(?=\S)"),
-    re.compile(rf"\[?{_TIME}\]? (?:std(?:out|err) [FP] )?(?=\S)"),
+    re.compile(rf"\[?{_TIME}\]?(?: std(?:out|err) [FP])?(?: |$)"),
 )
+_MONTH = re.compile(r"[A-Z][a-z]{2} ")
+_LOG_START = re.compile(r"\[|\d{4}-|[DVIWEF]\d|DEBUG|INFO|WARN|ERROR|CRITICAL|FATAL")
+"""How the lines above start: most lines do not."""
 _MARGIN = re.compile(r" {0,200}\| ?|\+ (?=Exception Group)")
 _RULE = re.compile(r"\+-[+-]*(?:-|-- (?:\d+|\.\.\.) -+)$")
-_QUOTE = re.compile(r"(?:> ?){1,3}(?=\S)")
+_QUOTE = re.compile(r"(?:> ?){1,3}")
 _PYTEST = re.compile(r"E {3,}(?=\S)")
 
 
@@ -73,11 +78,22 @@ class Line:
 
 def read_lines(text: str) -> list[Line]:
     """The lines of a text, at most 6000 of them: the first third and the rest from the end."""
-    raw = _CONTROL.sub("", _ANSI.sub("", text)).splitlines()
+    raw = unescaped(_CONTROL.sub("", _ANSI.sub("", text))).splitlines()
     if len(raw) > MOST_LINES:
         third = MOST_LINES // 3
         raw = raw[:third] + raw[-2 * third :]
-    return [read_line(line[:LINE]) for line in raw if not line.startswith("```")]
+    lines = [read_line(line[:LINE]) for line in raw if not line.startswith("```")]
+    rest = without_margins([line.text for line in lines])
+    told = zip(lines, rest, strict=True)
+    return [line if line.text == text else _again(line, who, text) for line, (who, text) in told]
+
+
+def _again(line: Line, who: str, text: str) -> Line:
+    """The line behind a margin that was known by the lines around it."""
+    inner = read_line(text)
+    named = " ".join(one for one in (line.who, who, inner.who) if one)
+    logger = inner if inner.logged else line
+    return Line(inner.text, named, logger.level, logger.file, logger.number)
 
 
 def read_line(raw: str) -> Line:
@@ -115,7 +131,7 @@ def _tail(line: Line) -> tuple[str, str, str, int]:
 
 def _without_who(text: str) -> tuple[str, str]:
     # Most lines have no prefix at all, and none starts with a space.
-    if not text or text[0] == " ":
+    if not text or text[0] == " " or not (text[0] in "([" or "|" in text or _MONTH.match(text)):
         return text, ""
     for pattern in _WHO:
         if found := pattern.match(text):
@@ -124,7 +140,7 @@ def _without_who(text: str) -> tuple[str, str]:
 
 
 def _without_log(line: Line) -> Line:
-    if not line.text or line.text[0] == " ":
+    if not _LOG_START.match(line.text):
         return line
     for pattern in _LOGGED:
         found = pattern.match(line.text)

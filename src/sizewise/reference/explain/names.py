@@ -1,4 +1,4 @@
-"""A record by its name: a code, an id, a slug, or another name it was given."""
+"""Records by a name: a code, an id, a slug, a class of Sizewise's, the id of a graph break, or another name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from ...errors.record import holes_emptied
+from ..advice import Advice, graph_breaks
 from ..site.aliases import PUBLISHED, Published
 from ..store import Store, Stored
-from .answer import Match, match_of
+from .answer import Match, match_of, own_match
 from .evidence import Evidence
 from .told import Told
 
@@ -23,12 +24,19 @@ def named(name: str, store: Store | None) -> list[Match]:
     if published is not None and store is not None and (stored := _published(published, store)):
         return [_match(stored, f"published as {name}")]
     if found := own.named(published.code if published is not None else name):
-        return [Match(record, 1.0, why, site, "sizewise", own.VERSION) for record, site, why in found]
+        return [own_match(one) for one in found]
     if store is None:
         return []
     if _ID.fullmatch(name):
         return [_match(stored, "id") for stored in store.get([name]) if stored.sites]
+    if broken := graph_breaks.id_of(name):
+        return [_match(stored, f"graph break: {broken}") for stored in store.with_extra("gbid", broken)]
     return [_match(stored, "slug") for stored in _by_slug(name, store)]
+
+
+def told_of_name(name: str, store: Store | None) -> Advice | None:
+    """What torch's registry says of the id of a graph break; None for any other name, or without a registry."""
+    return graph_breaks.graph_break(graph_breaks.id_of(name), store)
 
 
 def _match(stored: Stored, why: str) -> Match:

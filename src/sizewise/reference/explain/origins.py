@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Literal
 
 from ..store import Stored
-from . import phrases
+from . import alone, phrases
 from .told import Paste, Told
+from .wording import flat, letters
 
 LooksLike = Literal["cpp", "interpreter", "third-party", "unknown", "no-error"]
 
@@ -23,6 +24,9 @@ WORDS: dict[str, str] = {
     "no-error": "a text with no error in it",
 }
 
+OTHERS, LINE = 1.3, 300
+"""Letters of a message -> as many as a template of others is compared with, to say nearly the same; and the longest
+line that is compared with them."""
 _MESSAGE = 4000
 """Characters of a message that are searched."""
 _CPP = re.compile("|".join(phrases.CPP))
@@ -88,26 +92,39 @@ def repeats_cpp(stored: Stored) -> bool:
     return all(site.path.startswith(MIRRORS) for site in stored.sites)
 
 
-def looks_like(paste: Paste, indexed: Collection[str]) -> LooksLike:
-    """What the text's main error looks like. ``indexed``: the distributions whose errors would have been found."""
+def looks_like(paste: Paste, indexed: Collection[str]) -> tuple[LooksLike, Told | None]:
+    """What the text's main error looks like, and which one of the text that is; None where none tells it.
+
+    ``indexed``: the distributions whose errors would have been found.
+    """
     errors = [told for told in paste.told if told.kind in ("exception", "warning", "log")]
+    # What only carries another error says nothing of what that is.
+    errors = [told for told in errors if told.relation != "wrapper"] or errors
     if not errors:
-        texts = [kind for told in paste.told if (kind := kind_of(told, paste, indexed)) != "unknown"]
-        return "cpp" if paste.marks else texts[0] if texts else "no-error"
+        if paste.marks:
+            return "cpp", None
+        kinds = ((kind_of(told, paste, indexed), told) for told in paste.told)
+        return next(((kind, told) for kind, told in kinds if kind != "unknown"), ("no-error", None))
     if all(told.kind == "log" and told.level in ("DEBUG", "INFO") for told in errors) and not paste.marks:
-        return "no-error"
-    kinds = [kind_of(told, paste, indexed) for told in reversed(errors)]
-    return next((kind for kind in kinds if kind != "unknown"), "unknown")
+        return "no-error", None
+    kinds = ((kind_of(told, paste, indexed), told) for told in reversed(errors))
+    return next(((kind, told) for kind, told in kinds if kind != "unknown"), ("unknown", errors[-1]))
 
 
 def kind_of(told: Told, paste: Paste, indexed: Collection[str]) -> LooksLike:
     """What one error looks like."""
+    if told.raises and _foreign_frame(told, indexed):
+        return "third-party"
     if says_cpp(told) or (told.kind == "exception" and "c++" in paste.marks):
         return "cpp"
     if foreign_class(told, indexed):
         return "third-party"
+    if told.raises and told.last is not None and told.last.own:
+        return "unknown"  # whatever the words are: the reader's own line says them
     if says_interpreter(told) or _of_python(told):
         return "interpreter"
+    if (others := _of_others(told)) is not None:
+        return "interpreter" if others == "python" else "third-party"
     if foreign(told, indexed) or re.search("|".join(phrases.PRODUCTS), told.message[:_MESSAGE]):
         return "third-party"
     if told.raises is False and told.short_class in ("RuntimeError", "IndexError", "TypeError", "ValueError"):
@@ -144,11 +161,33 @@ def spans_from_below(text: str) -> list[range]:
     return [range(match.start(), match.end()) for match in found]
 
 
+def foreign_package(told: Told, indexed: Collection[str]) -> str | None:
+    """The package that an error's class or its last frame names and the index lacks; None where neither does."""
+    module = (told.error_class or "").partition(".")[0]
+    if foreign_class(told, indexed) and re.fullmatch(r"[a-z]\w*", module):
+        return module
+    package = told.last.package if told.last is not None and told.adjacent else None
+    if package is None and "numpy" not in indexed and _of_others(told) == "numpy":
+        return "numpy"
+    return package if package not in (*indexed, *_HOME) and re.fullmatch(r"[A-Za-z]\w*", package or "") else None
+
+
 def foreign(told: Told, indexed: Collection[str]) -> bool:
     """Whether it was raised by a package whose errors the index does not have."""
-    if told.last is not None and told.adjacent and told.last.package not in (None, *indexed, *_HOME):
-        return True
-    return foreign_class(told, indexed)
+    return _foreign_frame(told, indexed) or foreign_class(told, indexed)
+
+
+def _foreign_frame(told: Told, indexed: Collection[str]) -> bool:
+    return told.last is not None and told.adjacent and told.last.package not in (None, *indexed, *_HOME)
+
+
+def _of_others(told: Told) -> str | None:
+    """Whose messages a message without a frame is one of, nearly word for word: "python" or "numpy"."""
+    if told.kind not in ("exception", "text") or (told.last is not None and told.adjacent):
+        return None
+    text = flat(told.message.split("\n")[0])
+    said = len(text) <= LINE and text.count(" ") > 1 and text.isascii()
+    return alone.of_others(told, int(letters(text) * OTHERS)) if said else None
 
 
 def foreign_class(told: Told, indexed: Collection[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from .bounded import cut
 from .lines import Line, by_process, read_lines
@@ -12,12 +13,18 @@ from .told import Frame, Paste, Told, is_error_name
 MOST_TOLD = 60
 MESSAGE_LINES = 40
 _FRAME = re.compile(r"\s*File \"(?P<path>[^\"]{1,500})\", line (?P<line>\d{1,9})(?:, in (?P<function>.{1,200}))?$")
-_START = re.compile(r"\s*(?:Exception Group )?Traceback \(most recent call last\)")
+_START = re.compile(r"\s*(?:Exception Group |Original )?Traceback \(most recent call last\)")
 _NOTEBOOK = (
     # File ~/x/utils.py:12, in f(args), and as older ones write it: /x/utils.py in f(args)
     re.compile(r"File (?P<path>\S{1,500}\.py):(?P<line>\d{1,9})(?:, in (?P<function>[\w.<>]{1,200})\(.*)?$"),
     re.compile(r"(?P<path>[/~]\S{1,500}\.py) in (?P<function>[\w.<>]{1,200})\(.*\)$"),
 )
+_PYTEST = re.compile(
+    r"(?P<path>\S{1,500}\.py):(?P<line>\d{1,9}): (?:in (?P<function>\S{1,200})|(?P<name>[A-Z]\w{0,80}))$"
+)
+"""A frame of a short report, and the place below an error that raised it."""
+_SIGNS = re.compile(r"Traceback|File |\.py\b|above exception|from user code:")
+"""What stands in every line that is neither an error's own nor a logger's: most lines are none of the others."""
 _ARROW = re.compile(r"-+> ?(?P<line>\d{1,9}) (?P<source>.*)")
 _NUMBERED = re.compile(r"\s*\d{1,9}(?: |$)|\s+\(\.\.\.\)$|\s*$")
 _NOTEBOOK_START = re.compile(r"\w{1,80}\s{2,}Traceback \(most recent call last\)$")
@@ -37,7 +44,12 @@ _CPP = re.compile(
     r"^[ \t]{0,40}(?:what\(\): |terminate called after|Exception raised from .{1,300}\.(?:cpp|h|cu|cuh):\d+)", re.M
 )
 _FATAL = re.compile(r"^(?:Fatal Python error: |Segmentation fault|.{0,40}core dumped|Killed$)", re.M)
+_UNREAD = re.compile(r"(?!.{0,60}(?:race|Error): ).{0,60}File\W{1,3}[^\"'\n]{1,300}\W{1,3}line \d")
+"""A frame, with what nobody knows in front of it."""
 _CODE = re.compile(r"\[(SW\d{3})\]")
+_WRAPPING = re.compile(r"(?:^Caught \w+ (?:in|on) .{1,200}\.|terminated with the following error:)$")
+"""What a message ends with that only carries an error of another process or thread: its traceback follows."""
+_USER_CODE = "from user code:"
 _BETWEEN = {
     "The above exception was the direct cause of the following exception:": "cause",
     "During handling of the above exception, another exception occurred:": "context",
@@ -63,9 +75,12 @@ def read(text: str) -> Paste:
     told: list[Told] = []
     for stream in by_process(lines):
         told += _Reader(stream).read()
-    marks = {name for name, pattern in (("c++", _CPP), ("fatal", _FATAL)) if pattern.search(text)}
+    plain = "\n".join(line.text for line in lines)
+    marks = {name for name, pattern in (("c++", _CPP), ("fatal", _FATAL)) if pattern.search(plain)}
     if not told:
         told = list(_plain(lines))
+    if any(_UNREAD.match(line.text) and not _FRAME.match(line.text) for line in lines):
+        told = [one if one.frames else replace(one, unread=True) for one in told]
     codes = list(dict.fromkeys(reversed(_CODE.findall(text))))
     # The last errors are the ones that ended the program; the first one may have started it.
     kept = told if len(told) <= MOST_TOLD else told[: MOST_TOLD // 3] + told[-2 * MOST_TOLD // 3 :]
@@ -73,7 +88,7 @@ def read(text: str) -> Paste:
 
 
 def _plain(lines: Sequence[Line]) -> Iterator[Told]:
-    said = [line.text.strip() for line in lines if re.search(r"[A-Za-z]{3}", line.text)]
+    said = [line.text.strip() for line in lines if re.search(r"[A-Za-z]{3}|\[SW\d{3}\]", line.text)]
     if 1 < len(said) <= 12:
         yield Told("text", None, "\n".join(said))
     yield from (Told("text", None, line) for line in said[:10] + said[10:][-10:])
@@ -98,20 +113,32 @@ class _Reader:
 
     def _step(self, line: Line) -> None:
         text = line.text
-        if _START.match(text) or _NOTEBOOK_START.match(text):
+        if not _SIGNS.search(text):
+            self._said(line)
+        elif _START.match(text) or _NOTEBOOK_START.match(text):
+            if self._told and _WRAPPING.search(self._told[-1].message.strip()):
+                self._told[-1] = replace(self._told[-1], relation="wrapper")
             self._frames, self._in_block = [], True
             self._at += 1
         elif found := _FRAME.match(text):
             self._frame(found)
         elif found := next((one for pattern in _NOTEBOOK if (one := pattern.match(text))), None):
             self._notebook_frame(found)
+        elif found := _PYTEST.match(text):
+            self._pytest(found)
         elif text.strip() in _BETWEEN:
             self._related(_BETWEEN[text.strip()])
+        elif text.strip() == _USER_CODE and self._told:
+            self._user_code()
         elif found := _WARNING.match(text):
             self._warning(found)
-        elif found := self._error_line(text):
+        else:
+            self._said(line)
+
+    def _said(self, line: Line) -> None:
+        if found := self._error_line(line.text):
             self._error(found)
-        elif line.logged and not self._in_block and text.strip():
+        elif line.logged and not self._in_block and line.text.strip():
             self._logged(line)
         else:
             self._at += 1
@@ -147,10 +174,34 @@ class _Reader:
         self._frames.append(Frame(said["path"], line, said.get("function") or "", source))
         del self._frames[:-64]
 
-    def _related(self, relation: str) -> None:
-        if self._told:
-            self._told[-1] = _with(self._told[-1], relation=relation)
+    def _pytest(self, found: re.Match[str]) -> None:
         self._at += 1
+        frame = Frame(found["path"], int(found["line"]), found["function"] or "")
+        last = self._told[-1] if self._told else None
+        if found["function"]:
+            self._in_block = True
+            self._frames.append(frame)
+        elif last is not None and last.short_class == found["name"]:
+            self._told[-1] = replace(last, frames=(*last.frames, frame), adjacent=True)
+
+    def _related(self, relation: str) -> None:
+        # What is named inside of a message stands behind it, and belongs to it.
+        at = next((at for at, one in reversed(list(enumerate(self._told))) if one.relation != "inside"), None)
+        if at is not None:
+            self._told[at] = replace(self._told[at], relation=relation)
+        self._at += 1
+
+    def _user_code(self) -> None:
+        """The frames of the user's code, which torch's compiler writes behind its message."""
+        self._at += 1
+        self._frames = []
+        while self._at < len(self._lines) and (found := _FRAME.match(self._lines[self._at].text)):
+            self._frame(found)
+        for number in range(len(self._told) - 1, -1, -1):
+            self._told[number] = replace(self._told[number], user=tuple(self._frames))
+            if self._told[number].relation != "inside":
+                break
+        self._frames, self._in_block = [], False
 
     def _warning(self, found: re.Match[str]) -> None:
         self._at += 1
@@ -161,8 +212,7 @@ class _Reader:
         self._add(Told("warning", found["name"], message, (frame,)))
 
     def _error_line(self, text: str) -> re.Match[str] | None:
-        found = _ERROR.match(text)
-        if not found or text[:1] == " ":
+        if not text or text[0] == " " or not (found := _ERROR.match(text)):
             return None
         # Right behind a frame any name is an exception's; elsewhere it has to look like one.
         behind_frame = self._in_block and bool(self._frames) and found["name"][:1].isalpha()
@@ -184,7 +234,7 @@ class _Reader:
         relation = "inside" if raised and not self._frames else "alone"
         frames = self._frames or (list(before.frames) if before is not None and relation == "inside" else [])
         told = Told("exception", name, message, tuple(frames), bool(self._frames) and self._in_block, relation)
-        self._add(_with(told, process=process))
+        self._add(replace(told, process=process))
         if nested and (is_error_name(nested["name"]) or name.rpartition(".")[2] in _WRAPPERS):
             inside.append((nested["name"], nested["said"]))
         for inner, text in inside:
@@ -201,7 +251,8 @@ class _Reader:
             other = line.logged and (line.file, line.number) != (first.file, first.number)
             if other or _START.match(text) or _FRAME.match(text) or _WARNING.match(text) or self._error_line(text):
                 break
-            if text.strip().startswith(_ENDS) or (not text.strip() and lines and not lines[-1].strip()):
+            empty = not text.strip() and lines and not lines[-1].strip()
+            if empty or text == '"""' or text.strip().startswith(_ENDS) or _PYTEST.match(text):
                 break
             lines.append(text)
             self._at += 1
@@ -237,13 +288,3 @@ def _validation(said: Sequence[str]) -> Iterator[tuple[str, str]]:
     for line in said[1:]:
         if found := _VALIDATION.match(line):
             yield ("ValueError" if found["kind"] == "Value error" else "AssertionError"), found["said"]
-
-
-def _with(told: Told, *, relation: str | None = None, process: str | None = None) -> Told:
-    from dataclasses import replace
-
-    return replace(
-        told,
-        relation=told.relation if relation is None else relation,
-        process=told.process if process is None else process,
-    )

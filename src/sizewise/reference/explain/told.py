@@ -9,6 +9,16 @@ _BUILTIN_ENDS = re.compile(
     r"(?:Error|Exception|Warning|Interrupt|Exit|Failure|Failed|Violation|Unsupported|Timeout|Abort|Mismatch)$"
 )
 
+_NOBODYS = re.compile(
+    # the standard library, code that was made, and what starts a program
+    r"lib(?:64)?[/\\]python\d|[Pp]ython\d+[/\\][Ll]ib[/\\]|envs[/\\][^/\\]+[/\\][Ll]ib[/\\]"
+    r"|torchinductor_|torch_compile_debug|^<(?!ipython-input|stdin>)|[/\\]bin[/\\][^/\\.]+$"
+)
+_ENVIRONMENT, _MARK = ("site-packages", "dist-packages"), ""
+"""Folders that packages are installed in, and what stands for one."""
+_PACKAGES = frozenset({"torch", "vllm", "transformers", "sizewise", "triton"})
+"""Packages whose sources may stand outside of an environment, in a checkout."""
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -25,12 +35,29 @@ class Frame:
         return tuple(part for part in re.split(r"[/\\]+", self.path) if part)
 
     @property
+    def installed(self) -> tuple[str, ...]:
+        """The path from the package's folder on, where the path says that it is an installed one; else ()."""
+        parts: list[str] = []
+        for part in self.parts:
+            if part == "..":
+                parts = parts[:-1]
+            elif part in _ENVIRONMENT or part.endswith(".egg"):
+                parts = [_MARK]
+            else:
+                parts.append(part)
+        return tuple(parts[1:]) if parts[:1] == [_MARK] else ()
+
+    @property
     def package(self) -> str | None:
         """The package of an installed file, or None where the path does not say."""
-        for mark in ("site-packages", "dist-packages"):
-            if mark in self.parts[:-1]:
-                return self.parts[self.parts.index(mark) + 1].removesuffix(".py")
-        return None
+        installed = self.installed
+        return installed[0].removesuffix(".py") if installed else None
+
+    @property
+    def own(self) -> bool:
+        """Whether the file is the reader's own: of no package, not of Python and not made by a compiler."""
+        named = _PACKAGES.intersection(self.parts[:-1]) or _NOBODYS.search(self.path)
+        return self.package is None and not named
 
 
 @dataclass(frozen=True)
@@ -38,7 +65,7 @@ class Told:
     """One error, warning or line of a logger in a text.
 
     ``relation``: how it came about: "alone", "cause" or "context" (of the one after it), "inside" (named in the
-    message of the one before it).
+    message of the one before it), "wrapper" (it only carries the one after it from another process).
     """
 
     kind: str
@@ -55,6 +82,10 @@ class Told:
     """The logger's file, as it writes it, and its line."""
     line: int = 0
     process: str = ""
+    unread: bool = False
+    """Whether frames that were not read stand in the text, which may be this error's."""
+    user: tuple[Frame, ...] = ()
+    """The frames that torch's compiler names as user code, below the message."""
 
     @property
     def short_class(self) -> str | None:

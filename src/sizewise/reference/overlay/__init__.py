@@ -81,7 +81,7 @@ class Written:
         return self.template in template if self.match == "part" else self.template == template
 
     def fields(self) -> Mapping[str, Any]:
-        """The written fields by their names in the record, those alone that are there, and ``aliases``."""
+        """The written fields by their names in the record, those alone that are there; ``aliases`` and ``setup``."""
         stands = f" Stands in {self.versions}." if self.versions else ""
         said = {
             "documentation": self.documentation + stands,
@@ -97,6 +97,7 @@ class Written:
             "tags": self.tags,
             "backgroundTag": self.background,
             "aliases": self.aliases,
+            "setup": self.code.setup.strip(),
         }
         return MappingProxyType({name: value for name, value in said.items() if value})
 
@@ -140,6 +141,6 @@ def entry_for(package: str, error_class: str | None, template: str) -> Written |
 
 
 def written_for(package: str, error_class: str | None, template: str) -> Mapping[str, Any]:
-    """The written fields of an error by their names in the record, and ``aliases``; empty where nobody wrote."""
+    """The written fields of an error by their names, with ``aliases`` and ``setup``; empty where nobody wrote."""
     entry = entry_for(package, error_class, template)
     return entry.fields() if entry else MappingProxyType({})

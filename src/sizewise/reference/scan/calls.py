@@ -56,7 +56,12 @@ def arguments_of(node: ast.Call, known: Known) -> Arguments:
             break
         positional.append(texts_or_hole(arg, known))
     named = {keyword.arg: texts_or_hole(keyword.value, known) for keyword in node.keywords if keyword.arg}
-    return Arguments(tuple(positional), named)
+    bare = frozenset(place for place, arg in enumerate(node.args[: len(positional)]) if _is_bare(arg))
+    return Arguments(tuple(positional), named, bare)
+
+
+def _is_bare(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not isinstance(node.value, str | bytes)
 
 
 def found_in_call(node: ast.Call, scope: Scope, names: Names) -> Iterator[Found]:

@@ -11,9 +11,12 @@ from importlib import metadata, util
 from pathlib import Path
 
 from ...errors import command as errors
+from .files import Unreadable, read, read_bytes
 
 # Code that runs in torch's own tests, and copies of other packages.
 EXCLUDED = {"torch": ("torch.testing._internal", "torch._vendor")}
+MOST_METADATA = 20_000_000
+"""Bytes."""
 _VERSION_FILES = ("version.py", "_version.py", "__version__.py")
 _COMMIT_NAME = re.compile(r"git|commit|sha|revision", re.IGNORECASE)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -107,20 +110,43 @@ def _at_path(what: str, path: Path) -> Sources:
             seen = f"it holds several packages ({', '.join(packages[:4])} ...)" if packages else "no package is in it"
             raise errors.NoPackageThere(path=what, problem=seen)
         package = packages[0]
-    for found in metadata.distributions(path=[str(root)]):
+    for found in _distributions(root):
         name = _normal(found.metadata["Name"] or "")
         if name == _normal(package) or package in _top_level(found):
             return _made(name, found.version, root, [package])
     return _made(_normal(package), _version_in(root / package) or "unknown", root, [package])
 
 
-def _made(name: str, version: str, root: Path, packages: list[str]) -> Sources:
+def _distributions(root: Path) -> Iterator[metadata.Distribution]:
+    """The distributions whose metadata is in a folder; without those with files that are none or are no text."""
+    for folder in sorted((*root.glob("*.dist-info"), *root.glob("*.egg-info"))):
+        try:
+            for name in ("METADATA", "PKG-INFO", "top_level.txt", "RECORD"):
+                if (folder / name).exists():
+                    read_bytes(folder / name, MOST_METADATA).decode()
+        except (Unreadable, UnicodeDecodeError):
+            continue
+        yield metadata.Distribution.at(folder)
+
+
+def _made(name: str, version: str | None, root: Path, packages: list[str]) -> Sources:
+    try:
+        str(root).encode()
+    except UnicodeEncodeError:
+        seen = "the folder's name has bytes that are no text here"
+        raise errors.NoPackageThere(path=_printable(str(root), 1000), problem=seen) from None
     sha = next((sha for one in packages if (sha := _commit_in(root / one))), None)
+    version = _printable(version) or "unknown"
     return Sources(name, version, root, tuple(packages), sha, EXCLUDED.get(name, ()))
 
 
+def _printable(text: str | None, length: int = 100) -> str:
+    """A name or version as it can be stored and shown."""
+    return "".join(letter if letter.isprintable() else "?" for letter in (text or "")[:length])
+
+
 def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return re.sub(r"[-_.]+", "-", _printable(name)).lower()
 
 
 def _commit_in(package: Path) -> str | None:
@@ -139,8 +165,8 @@ def _texts_in(package: Path) -> Iterator[tuple[str, str]]:
     """(name, text) of what a version file assigns."""
     for file in (package / name for name in _VERSION_FILES):
         try:
-            tree = ast.parse(file.read_bytes())
-        except (OSError, SyntaxError, ValueError):
+            tree = ast.parse(read(file))
+        except (Unreadable, SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
@@ -163,6 +189,9 @@ def modules_of(sources: Sources) -> Iterator[tuple[str, str]]:
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+    closed: list[OSError] = []
+    for place, folders, files in os.walk(folder, onerror=closed.append):
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (Path(place, name) for name in files if name.endswith(".py"))
+    # A folder that may not be looked into is told as a file that cannot be read.
+    yield from (Path(problem.filename) for problem in closed if problem.filename)

@@ -25,10 +25,14 @@ PARAMETER = "parameter "
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call, each as the templates it can have."""
+    """The arguments of a call, each as the templates it can have.
+
+    ``bare``: the places of those that are no texts but numbers, None and the like: `repr` puts no quotes around them.
+    """
 
     positional: tuple[Texts, ...] = ()
     named: Mapping[str, Texts] = {}
+    bare: frozenset[int] = frozenset()
 
     def values(self) -> list[Texts]:
         return [*self.positional, *self.named.values()]
@@ -99,3 +103,5 @@ class Module(NamedTuple):
     """Functions that return texts, by their qualified names."""
     bases: dict[str, tuple[str, ...]]
     """The base classes of every class that has some, by its full name."""
+    left_out: int = 0
+    """Statements, functions and classes that are not in all this, because they are too deep."""

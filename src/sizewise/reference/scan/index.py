@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import gc
 import json
 import multiprocessing
 import os
 import sqlite3
-import tempfile
 import time
 import warnings
 from collections import Counter
@@ -20,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors.record import holes_emptied, pattern_of, record_id, slug_of
-from ..store import APPLICATION, Distribution, Site, Store, Stored
+from ..store import Distribution, Site, Store, Stored, discard_damaged, writable
 from . import found as kinds
 from .distributions import Sources, modules_of
-from .files import Unreadable, read
+from .files import Unreadable, read, read_bytes
 from .found import Module
 from .link import Linked, linked
 from .sites import scan
@@ -41,11 +39,13 @@ MOST_WORKERS = 8
 WAIT = 30.0
 """Seconds to wait for another process that writes the index."""
 _GRAPH_BREAKS = "torch/_dynamo/graph_break_registry.json"
+_MOST_GRAPH_BREAKS = 20_000_000
+"""Bytes."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was indexed. ``skipped``: reason -> how many files could not be read for it."""
+    """What was indexed. ``skipped``: reason -> how many files could not be read for it, or not all of them."""
 
     name: str
     version: str
@@ -58,7 +58,7 @@ class Report:
     path: str
     """The file the index is in."""
     note: str = ""
-    """Why that is not the file that was asked for, or what became of what was in it."""
+    """What became of what was in the file before; "" where there is nothing to tell."""
 
 
 @dataclass
@@ -76,20 +76,24 @@ class Scanned:
                 self.skipped[result] += 1
             else:
                 self.modules.append(result)
+                if result.left_out:
+                    self.skipped["too deep in parts"] += 1
 
 
 def index(sources: Sources, path: Path, progress: Progress | None = None, workers: int | None = None) -> Report:
     """Read a distribution's sources and put what they raise into the index at ``path``.
 
-    A damaged index is built anew; where the file is locked, cannot be written or belongs to something else, the
-    index is built in a temporary folder. `Report.note` says so.
+    A damaged index is built anew; `Report.note` says so. Raises CannotWrite (SW704) where the file cannot be written
+    or is locked, IndexUnreadable (SW711) where it is of something else. What was in it stays then.
     """
     started = time.perf_counter()
+    # Tried first: a minute of work would be lost.
+    note = _with_store(path, Store.check_writable)
     scanned = scan_all(sources, progress, workers)
     records = records_of(sources, scanned.modules)
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
     distribution = Distribution(sources.name, sources.version, str(sources.root), sources.scope, sources.sha, now)
-    written, note = write(path, distribution, records)
+    note = _with_store(path, lambda store: store.replace(distribution, records)) or note
     return Report(
         sources.name,
         sources.version,
@@ -99,7 +103,7 @@ def index(sources: Sources, path: Path, progress: Progress | None = None, worker
         len(records),
         sum(len(record.sites) for record in records),
         time.perf_counter() - started,
-        str(written),
+        str(path),
         note,
     )
 
@@ -109,18 +113,29 @@ def index(sources: Sources, path: Path, progress: Progress | None = None, worker
 
 def scan_all(sources: Sources, progress: Progress | None = None, workers: int | None = None) -> Scanned:
     """Scan every module, in ``workers`` processes (0: in this one; by default as many as there are processors)."""
-    jobs: list[Job] = [(str(sources.root), module, path) for module, path in modules_of(sources)]
+    found: list[Job] = [(str(sources.root), module, path) for module, path in modules_of(sources)]
+    jobs = [job for job in found if _is_text(job[2])]
     if workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = 0 if len(jobs) <= FEW_FILES else min(MOST_WORKERS, processors)
     scanned = Scanned()
+    scanned.take(["name"] * (len(found) - len(jobs)))
     tell = progress or (lambda done, total: None)
-    tell(0, len(jobs))
+    tell(scanned.files, len(found))
     for results in _in_processes(jobs, workers) if workers else map(scan_batch, _batches(jobs)):
         scanned.take(results)
-        tell(scanned.files, len(jobs))
+        tell(scanned.files, len(found))
     scanned.modules.sort(key=lambda module: module.path)
     return scanned
+
+
+def _is_text(path: str) -> bool:
+    """Whether a file's name can be written down: bytes that are not of the system's encoding cannot."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _batches(jobs: Sequence[Job], size: int = BATCH) -> Iterator[Sequence[Job]]:
@@ -262,10 +277,10 @@ def _group(one: Linked) -> str:
 def pattern_for(template: str, kind: str, error_class: str | None) -> str:
     """The regular expression of a message, with what Python and torch put around the template."""
     if error_class == "KeyError" and template:
-        # str(KeyError("text")) is the text's repr.
+        # str(KeyError("text")) is the text's repr; with several arguments it is that of their tuple.
         inner = pattern_of(template.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t"))
         escaped = inner.replace("'", r"\\?'")
-        return f"(?:'{escaped}'|\"{inner}\"|{inner})"
+        return f"(?:'{escaped}'|\"{inner}\"|{pattern_of(template)})"
     if kind == kinds.GRAPH_BREAK:
         # A graph break inside cond, scan and the like has its name on a line of its own.
         head, mark, rest = template.partition("\n  Explanation:")
@@ -276,50 +291,26 @@ def pattern_for(template: str, kind: str, error_class: str | None) -> str:
 def _graph_breaks(root: Path) -> Mapping[str, str]:
     """Name of a graph break -> its id in the registry that torch ships."""
     try:
-        registry = json.loads((root / _GRAPH_BREAKS).read_bytes())
+        registry = json.loads(read_bytes(root / _GRAPH_BREAKS, _MOST_GRAPH_BREAKS))
         return {entry["Gb_type"]: name for name, entries in registry.items() for entry in entries}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (Unreadable, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
 
 
 # -- writing
 
 
-def write(path: Path, distribution: Distribution, records: Sequence[Stored]) -> tuple[Path, str]:
-    """Put records into the index at ``path``, or where that cannot be into another; (file, what happened or "")."""
+def _with_store(path: Path, do: Callable[[Store], object]) -> str:
+    """Do something with the index at ``path``, made anew if it is damaged; what happened to it, or ""."""
     note = ""
-    for _ in range(2):
-        try:
-            with Store(path, WAIT) as store:
-                store.replace(distribution, records)
-            return path, note
-        except (sqlite3.Error, OSError) as problem:
-            note = f"{path} cannot be used ({problem})"
-            if not _is_damaged_index(path, problem) or not _removed(path):
+    with writable(path):
+        for _ in range(2):
+            try:
+                with Store(path, WAIT) as store:
+                    do(store)
                 break
-            note = f"{path} was damaged ({problem}) and was built anew; other packages have to be indexed again"
-    folder = Path(tempfile.mkdtemp(prefix="sizewise-"))
-    elsewhere = folder / path.name
-    with Store(elsewhere) as store:
-        store.replace(distribution, records)
-    return elsewhere, f"{note}; the index was built in {elsewhere} instead"
-
-
-def _is_damaged_index(path: Path, problem: Exception) -> bool:
-    """Whether a file was made by `Store` and is broken: no file of another program is ever removed."""
-    if isinstance(problem, sqlite3.OperationalError) or not isinstance(problem, sqlite3.DatabaseError):
-        return False
-    try:
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError:
-        return False
-    return header[:15] == b"SQLite format 3" and header[68:72] == APPLICATION.to_bytes(4, "big")
-
-
-def _removed(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        path.unlink()
-        Path(f"{path}-journal").unlink(missing_ok=True)
-        return True
-    return False
+            except sqlite3.DatabaseError as problem:
+                if note or not discard_damaged(path):
+                    raise
+                note = f"{path} was damaged ({problem}) and was built anew; other packages have to be indexed again"
+    return note

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 from . import found as kinds
 from .found import PARAMETER, Arguments, ClassFound, Found, Module, Signature
 from .makers import Makers
-from .templates import ANY, INHERITED, LISTED, Texts, filled, literal_length, quoted, tokens
+from .templates import ANY, INHERITED, LISTED, Texts, concatenated, filled, literal_length, quoted, shortened, tokens
 
 DEPTH = 12
 """Names followed from module to module, bases and helpers within helpers."""
 _CALLS = (kinds.CALL, kinds.PASSED, kinds.RAISE)
+STEPS = 400
+"""Lines of helpers looked at for one call of a helper."""
+ROOM, SHORT = 50_000_000, 200
+"""Characters of all templates of a package together, and how long one can be behind those."""
 _GRAPH_BREAK_HELPERS = "unimplemented"
 """How the names of torch's functions begin that raise a graph break."""
 _SAYS = 10
@@ -41,6 +45,7 @@ class Linked(NamedTuple):
 def linked(modules: Sequence[Module], graph_breaks: Mapping[str, str]) -> Iterator[Linked]:
     """Every error of a package, in the order of the modules. ``graph_breaks``: name of a graph break -> its id."""
     package = _Package(modules, graph_breaks)
+    room = ROOM
     for module in modules:
         seen: set[tuple[Any, ...]] = set()
         for found in module.found:
@@ -48,7 +53,8 @@ def linked(modules: Sequence[Module], graph_breaks: Mapping[str, str]) -> Iterat
                 key = (one.kind, one.error_class, one.template, one.line)
                 if key not in seen:
                     seen.add(key)
-                    yield one
+                    room -= len(one.template)
+                    yield one if room > 0 else one._replace(template=shortened(one.template, SHORT))
 
 
 class _Package:
@@ -232,11 +238,12 @@ class _Package:
     ) -> Texts:
         if known.init is None or known.passed_on is None:
             return self.message(self._base(known), arguments, depth + 1)
-        positional = tuple(_filled_all(texts, values) for texts in known.passed_on.positional)
+        passed = _passed(known.passed_on, known.init, arguments, values)
         if known.passes_rest:
-            positional += arguments.positional[known.init.positional :]
-        named = {name: _filled_all(texts, values) for name, texts in known.passed_on.named.items()}
-        return self.message(self._base(known), Arguments(positional, named), depth + 1)
+            first, own = known.init.positional, len(passed.positional)
+            bare = passed.bare | {own + place - first for place in arguments.bare if place >= first}
+            passed = Arguments((*passed.positional, *arguments.positional[first:]), passed.named, frozenset(bare))
+        return self.message(self._base(known), passed, depth + 1)
 
     def _base(self, known: ClassFound) -> str:
         return self.follow(known.bases[0]) if known.bases else "Exception"
@@ -271,25 +278,28 @@ class _Package:
     def _through(self, module: Module, found: Found, via: str) -> Iterator[Linked]:
         is_check = found.kind != kinds.RAISE and "check" in via.rpartition(".")[2].lower()
         kind = kinds.CHECK if is_check else kinds.RAISE
-        made = list(self._made(via, found.arguments, 0))
+        made = list(self._made(via, found.arguments, 0, iter(range(STEPS))))
         told = [one for one in made if found.kind == kinds.RAISE or one[2]]
         for error_class, text, _ in told:
             yield _one(module, found, kind, error_class, text, {**found.extra, "via": via})
 
-    def _made(self, via: str, given: Arguments, depth: int) -> Iterator[tuple[str | None, str, bool]]:
-        """(class, message, whether the message has something of ``given``) of what a helper makes."""
+    def _made(
+        self, via: str, given: Arguments, depth: int, steps: Iterator[int]
+    ) -> Iterator[tuple[str | None, str, bool]]:
+        """(class, message, whether the message has something of ``given``) of what a helper makes.
+
+        ``steps``: one for each line that may be looked at; helpers call helpers, which multiplies.
+        """
         values = _bound(self._functions[via], given)
-        for found in self._raisers[via]:
+        # The lines first: a step is taken for each of them.
+        for found, _ in zip(self._raisers[via], steps, strict=False):
             if found.kind in (kinds.LOG, kinds.WARN, kinds.GRAPH_BREAK, kinds.ASSERT):
                 continue
             inner = self._raiser(found.made_by) if found.kind in _CALLS else None
             if inner is not None:
                 if depth < 3 and inner != via:
-                    passed = Arguments(
-                        tuple(_filled_all(texts, values) for texts in found.arguments.positional),
-                        {name: _filled_all(texts, values) for name, texts in found.arguments.named.items()},
-                    )
-                    yield from self._made(inner, passed, depth + 1)
+                    passed = _passed(found.arguments, self._functions[via], given, values)
+                    yield from self._made(inner, passed, depth + 1, steps)
                 continue
             if found.kind in (kinds.CALL, kinds.PASSED):
                 continue
@@ -361,6 +371,17 @@ def _bound(signature: Signature | None, arguments: Arguments) -> dict[str, Texts
     return values
 
 
+def _passed(passed: Arguments, signature: Signature, given: Arguments, values: Mapping[str, Texts]) -> Arguments:
+    """What a function with these parameters, called with ``given``, passes on."""
+    bare = {"{" + signature.names[place] + "}" for place in given.bare if place < signature.positional}
+    through = (place for place, texts in enumerate(passed.positional) if texts and texts[0] in bare)
+    return Arguments(
+        tuple(_filled_all(texts, values) for texts in passed.positional),
+        {name: _filled_all(texts, values) for name, texts in passed.named.items()},
+        passed.bare.union(through),
+    )
+
+
 def _filled_all(texts: Iterable[str], values: Mapping[str, Texts]) -> Texts:
     """Templates with their holes filled, in every way there is, up to `LISTED`."""
     made: list[str] = []
@@ -392,11 +413,19 @@ def _builtin_message(error_class: str, arguments: Arguments) -> Texts:
         return _plain_message(arguments)
     if not given:
         return ("",)
-    if len(given) == 1 or issubclass(builtin, ImportError | SyntaxError | StopIteration):
+    if len(given) == 1:
         return given[0]
-    if issubclass(builtin, OSError):
-        return (f"[Errno {given[0][0]}] {given[1][0]}",)
-    return ("(" + ", ".join(quoted(texts[0]) for texts in given) + ")",)
+    if issubclass(builtin, BaseExceptionGroup):
+        return tuple(f"{text} ({ANY} sub-exception{ANY})" for text in given[0])
+    if issubclass(builtin, SyntaxError):
+        return tuple(f"{text}{ANY}" for text in given[0])  # file and line, where they are given
+    if len(given) >= 4 and issubclass(builtin, UnicodeError) and builtin is not UnicodeError:
+        return tuple(f"{ANY}: {text}" for text in given[-1])
+    reprs = [texts[0] if place in arguments.bare else quoted(texts[0]) for place, texts in enumerate(given)]
+    if issubclass(builtin, OSError) and len(given) <= 5:
+        files = "" if len(given) == 2 else f": {reprs[2]}{ANY if len(given) == 5 else ''}"
+        return (f"[Errno {given[0][0]}] {given[1][0]}{files}",)
+    return (concatenated(["(", reprs[0], *(f", {one}" for one in reprs[1:]), ")"]),)
 
 
 def _class_given(parameter: str, values: Mapping[str, Texts]) -> str | None:

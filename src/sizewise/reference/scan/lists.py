@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from .templates import ANY, LIMIT, LISTED, Texts, literal_length
+from .templates import ANY, LIMIT, LISTED, Texts, literal_length, shortened
 
 ITEM = "\0"
 LIST = "["
@@ -27,7 +27,7 @@ def is_special(name: str) -> bool:
 
 def added(before: Texts, after: Texts) -> Texts:
     """Two lists, one behind the other."""
-    return pooled([first + second for first, second in product(before, after)])
+    return pooled([shortened(first + second) for first, second in product(before, after)])
 
 
 def pooled(texts: Sequence[str]) -> Texts:

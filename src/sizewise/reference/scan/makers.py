@@ -10,10 +10,12 @@ from itertools import islice, product
 from .calls import arguments_of
 from .found import Arguments, Module, TextMaker
 from .lists import WORDS
-from .templates import ANY, LISTED, Texts, escaped, literal_length, tokens
+from .templates import ANY, LISTED, Texts, concatenated, escaped, literal_length, tokens
 
 DEPTH = 3
 """Functions whose texts come from functions."""
+HOLES = 16
+"""So many holes of a template are looked into, the first ones."""
 ENOUGH = 20
 """A template that says as much of its own is left as it is."""
 _CALL = re.compile(r"(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){0,6})\((?P<given>.*)\)")
@@ -50,6 +52,7 @@ class Makers:
         }
         self._classes = {name: bases for module in modules for name, bases in module.bases.items()}
         self._follow, self._fill, self._bind = follow, fill, bind
+        self._expansions: dict[tuple[str, str, int], Texts] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._makers
@@ -65,6 +68,7 @@ class Makers:
         return Arguments(
             tuple(self.expanded(module, qualname, texts) for texts in given.positional),
             {name: self.expanded(module, qualname, texts) for name, texts in given.named.items()},
+            given.bare,
         )
 
     def _expanded(self, module: Module, qualname: str, text: str, depth: int) -> Iterator[str]:
@@ -73,11 +77,13 @@ class Makers:
             return
         parts: list[Texts] = []
         changed = False
+        looked = 0
         for is_hole, part in tokens(text):
-            made = self._of_hole(module, qualname, part, depth) if is_hole else ()
+            looked += is_hole
+            made = self._of_hole(module, qualname, part, depth) if is_hole and looked <= HOLES else ()
             changed = changed or bool(made)
             parts.append(made or (("{" + part + "}",) if is_hole else (escaped(part),)))
-        yield from ("".join(one) for one in islice(product(*parts), LISTED)) if changed else (text,)
+        yield from (concatenated(one) for one in islice(product(*parts), LISTED)) if changed else (text,)
 
     def _of_hole(self, module: Module, qualname: str, source: str, depth: int) -> Texts:
         called = _CALL.fullmatch(source.removesuffix("!s"))
@@ -87,7 +93,10 @@ class Makers:
         if found is None:
             return ()
         home, name, maker = found
-        texts = self.expanded(home, name, maker.texts, depth + 1)
+        key = (home.name, name, depth)
+        if key not in self._expansions:
+            self._expansions[key] = self.expanded(home, name, maker.texts, depth + 1)
+        texts = self._expansions[key]
         return self._fill(texts, self._bind(maker, _given(called["given"])))
 
     def _constant(self, module: Module, name: str) -> Texts:
@@ -147,4 +156,5 @@ def _given(source: str) -> Arguments:
     return Arguments(
         tuple((ANY,) if texts == cut else texts for texts in given.positional),
         {name: (ANY,) if texts == cut else texts for name, texts in given.named.items()},
+        given.bare,
     )

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Mapping
 
+_MOST_STARS = 100
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -29,7 +30,8 @@ class Names:
         base = self._base(node)
         for alias in node.names:
             if alias.name == "*":
-                self.stars.append(base)
+                if len(self.stars) < _MOST_STARS:
+                    self.stars.append(base)
             else:
                 self.imports.setdefault(alias.asname or alias.name, f"{base}.{alias.name}" if base else alias.name)
 

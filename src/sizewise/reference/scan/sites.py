@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from . import found as kinds
 from .calls import arguments_of, deprecation, found_in_call, last_name, looks_like_error, raised
+from .files import Unreadable
 from .found import Arguments, ClassFound, Found, Module, Signature, TextMaker
 from .lists import WORDS
 from .names import Names
+from .parse import parsed
 from .scope import Scope, defaults_of, signature_of
-from .templates import LISTED, Texts, escaped, hole, literal_length
+from .templates import LISTED, Texts, escaped, hole, hole_name, literal_length
 from .texts import texts_of, texts_or_hole, variable_of
 from .variables import appended, augment, bind, extend_list, starting_texts
 
 CONDITION_LENGTH = 400
+NAME_LENGTH = 400
+"""Characters kept of a qualified name."""
+SECONDS = 20.0
+"""CPU time for one file; the longest of torch, vLLM and transformers take less than one second."""
+_OFTEN = 200
+"""Statements between two looks at the time."""
+_FREE, _TIMES = 200_000, 20
+"""Characters of templates that a file can have, and how many more for each of its own."""
 _ERROR_NAMES = re.compile(
     r"Error|Exception|Warning|Unsupported|Failed|Failure|Restart|Bypass|Exit|Stop|Cancel|Interrupt"
 )
@@ -30,9 +41,10 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def scan(text: str, module: str, path: str) -> Module:
     """Everything that a module's source says of errors.
 
-    Raises SyntaxError, ValueError (a null byte), RecursionError or MemoryError for a source that cannot be read.
+    Raises SyntaxError, ValueError (a null byte), RecursionError or MemoryError for a source that cannot be read, and
+    Unreadable for one that takes too long or says far more than it is long.
     """
-    tree = ast.parse(text)
+    tree, left_out = parsed(text)
     walker = _Walker(text, module, path.endswith("__init__.py"))
     walker.module(tree)
     names = walker.names
@@ -47,6 +59,7 @@ def scan(text: str, module: str, path: str) -> Module:
         walker.constants,
         walker.texts,
         walker.bases,
+        left_out + walker.left_out,
     )
 
 
@@ -61,13 +74,18 @@ class _Walker:
         self.constants: dict[str, Texts] = {}
         self.texts: dict[str, TextMaker] = {}
         self.bases: dict[str, tuple[str, ...]] = {}
+        self.left_out = 0
+        self._characters = _FREE + _TIMES * len(text)
+        self._end = time.process_time() + SECONDS
         self._holds_errors = _OF_ERRORS.search(module.rpartition(".")[2]) is not None
         self._lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
     # -- the module
 
     def module(self, tree: ast.Module) -> None:
-        for node in tree.body:
+        for place, node in enumerate(tree.body):
+            if place % _OFTEN == 0:
+                self._in_time()
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self.names.imported(node)
             elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
@@ -94,11 +112,24 @@ class _Walker:
 
     def block(self, statements: Sequence[ast.stmt], scope: Scope) -> bool:
         """Read statements in order; whether they always leave (raise, return, continue, break)."""
+        self._in_time()
+        if len(statements) > _OFTEN:
+            starts = range(0, len(statements), _OFTEN)
+            return any(self.block(statements[start : start + _OFTEN], scope) for start in starts)
         for node in statements:
             handler = _STATEMENTS.get(type(node))
-            if handler is not None and handler(self, node, scope):
-                return True
+            if handler is None:
+                continue
+            try:
+                if handler(self, node, scope):
+                    return True
+            except (RecursionError, MemoryError):
+                self.left_out += 1  # too deep: the statements around it are read all the same
         return False
+
+    def _in_time(self) -> None:
+        if time.process_time() > self._end:
+            raise Unreadable("too slow")
 
     # -- errors
 
@@ -107,13 +138,16 @@ class _Walker:
             found = found._replace(condition=self._condition(scope))
         if scope.caught and found.kind == kinds.RAISE:
             found = found._replace(extra={**found.extra, "handles": scope.caught})
+        self._characters -= _said(found)
+        if self._characters < 0:
+            raise Unreadable("too large")
         self.found.append(found)
         signature = scope.signature
         if signature is not None and found.kind not in (kinds.LOG, kinds.WARN):
             known = {*signature.names}
             given = [text for texts in found.arguments.values() for text in texts]
             if found.kind in (kinds.RETURN, kinds.PASSED) or any(
-                _hole_name(text) in known for text in [*given, found.template or ""]
+                hole_name(text) in known for text in [*given, found.template or ""]
             ):
                 self.functions[f"{self.names.module}.{found.qualname}"] = signature
 
@@ -243,13 +277,22 @@ class _Walker:
     # -- branches
 
     def _if(self, node: ast.If, scope: Scope) -> bool:
-        then = scope.under("", node.test)
-        other = scope.under("not ", node.test) if node.orelse else scope
-        leaves = [self.block(node.body, then), self.block(node.orelse, other)]
-        staying = [branch for branch, left in zip((then, other), leaves, strict=True) if not left]
-        if staying:
-            scope.adopt(staying)
-        return not staying
+        # An elif is an if alone in an else. A chain of them is walked, not called into: it can be of any length.
+        chain: list[tuple[Scope, Scope, bool]] = []
+        while True:
+            then = scope.under("", node.test)
+            chain.append((scope, then, self.block(node.body, then)))
+            scope = scope.under("not ", node.test) if node.orelse else scope
+            if len(node.orelse) != 1 or not isinstance(node.orelse[0], ast.If):
+                break
+            node = node.orelse[0]
+        other, left_other = scope, self.block(node.orelse, scope)
+        for around, then, left in reversed(chain):
+            staying = [branch for branch, gone in ((then, left), (other, left_other)) if not gone]
+            if staying:
+                around.adopt(staying)
+            other, left_other = around, not staying
+        return left_other
 
     def _repeat(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> bool:
         body = scope.branch()
@@ -274,7 +317,8 @@ class _Walker:
         staying = [] if left else [body]
         for handler in node.handlers:
             branch = scope.branch()
-            branch.caught = self._source(handler.type) if handler.type is not None else "everything"
+            caught = self._source(handler.type) if handler.type is not None else "everything"
+            branch.caught = caught[:CONDITION_LENGTH]
             if handler.name:
                 branch.forget(handler.name)
             if not self.block(handler.body, branch):
@@ -393,12 +437,10 @@ _STATEMENTS: Mapping[type[ast.stmt], Callable[[_Walker, Any, Scope], bool]] = {
 
 
 def _inside(outer: str, name: str) -> str:
-    return name if outer == "<module>" else f"{outer}.{name}"
+    return (name if outer == "<module>" else f"{outer}.{name}")[:NAME_LENGTH]
 
 
-def _hole_name(template: str) -> str:
-    """The name in a template that is one hole and nothing else: ``{msg}``, ``{msg()}`` or ``{str(msg)}``."""
-    if not template.startswith("{") or not template.endswith("}"):
-        return ""
-    inner = template[1:-1].removesuffix("()")
-    return inner[4:-1] if inner.startswith("str(") and inner.endswith(")") else inner
+def _said(found: Found) -> int:
+    """Characters of the templates of one error."""
+    given = sum(len(text) for texts in found.arguments.values() for text in texts)
+    return given + len(found.template or "") + len(found.made_by or "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 Texts = tuple[str, ...]
@@ -25,6 +25,8 @@ class Known(Protocol):
 LIMIT = 4
 LISTED = 8
 """As many templates are kept of a message that is put together from texts of a list."""
+LONGEST = 4000
+"""Characters of a template. A few lines can put together one that fills the memory; no one writes such a message."""
 HOLE_LENGTH = 120
 ANY = "{...}"
 """A hole whose expression says nothing short."""
@@ -37,6 +39,36 @@ _HOLE_NAME = re.compile(r"(?:str\((?P<inner>[\w.]+)\)|(?P<name>[\w.]+)(?:\(\))?)
 def escaped(text: str) -> str:
     """Literal text as a template."""
     return text.replace("{", "{{").replace("}", "}}") if "{" in text or "}" in text else text
+
+
+def constant(text: str) -> str:
+    """A text constant as a template, as it can be stored and shown.
+
+    Half of a surrogate pair stands as the escape that a traceback prints for it, a zero character as a hole.
+    """
+    if text.isascii():
+        return escaped(text) if "\0" not in text else escaped(text).replace("\0", ANY)
+    return escaped(text.encode("utf-8", "backslashreplace").decode()).replace("\0", ANY)
+
+
+def shortened(template: str, most: int = LONGEST) -> str:
+    """A template of at most ``most`` characters: what is behind those is a hole."""
+    return template if len(template) <= most else _cut(template[: most - len(ANY)]) + ANY
+
+
+def concatenated(parts: Iterable[str]) -> str:
+    """Templates one behind the other, shortened."""
+    parts = tuple(parts)
+    if sum(map(len, parts)) <= LONGEST:
+        return "".join(parts)
+    kept: list[str] = []
+    length = 0
+    for part in parts:
+        kept.append(part)
+        length += len(part)
+        if length > LONGEST:
+            break
+    return shortened("".join(kept))
 
 
 def tokens(template: str) -> Iterator[tuple[bool, str]]:
@@ -66,7 +98,7 @@ def filled(template: str, values: Mapping[str, str]) -> str:
         name = named and (named["inner"] or named["name"])
         value = values.get(name) if name else None
         parts.append("{" + text + "}" if value is None else _shown(value, (named and named["form"]) or ""))
-    return "".join(parts)
+    return concatenated(parts)
 
 
 def _shown(value: str, form: str) -> str:
@@ -76,9 +108,13 @@ def _shown(value: str, form: str) -> str:
         return "{" + found[0][1] + (form if plain else "") + "}"
     if form != "!r":
         return value
-    if any(is_hole for is_hole, _ in found):
-        return f"'{value}'"
-    return escaped(repr("".join(text for _, text in found)))
+    # The quotes of `repr` depend on the whole text (a hole is taken to have none in it): with this in front of a part
+    # it chooses the same for that.
+    whole = "".join(text for is_hole, text in found if not is_hole)
+    front = ("'" if "'" in whole else "") + ('"' if '"' in whole or "'" not in whole else "")
+    start = len(repr(front)) - 1
+    inside = ("{" + text + "}" if is_hole else escaped(repr(front + text)[start:-1]) for is_hole, text in found)
+    return f"{repr(front)[0]}{''.join(inside)}{repr(front)[0]}"
 
 
 def quoted(template: str) -> str:
@@ -93,9 +129,11 @@ def narrowed(texts: Sequence[str]) -> Texts:
         return different
     first, last = min(different), max(different)
     length = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
-    start = first[:length]
-    whole = "".join("{" + text + "}" if is_hole else escaped(text) for is_hole, text in _whole_tokens(start))
-    return (whole + ANY,)
+    return (_cut(first[:length]) + ANY,)
+
+
+def _cut(start: str) -> str:
+    return "".join("{" + text + "}" if is_hole else escaped(text) for is_hole, text in _whole_tokens(start))
 
 
 def _whole_tokens(start: str) -> Iterator[tuple[bool, str]]:
@@ -125,7 +163,7 @@ def source_of(node: ast.expr) -> str:
         text = " ".join(ast.unparse(node).split())
         if "{" in text or "}" in text:
             text = " ".join(ast.unparse(_NoBraces().visit(ast.parse(ast.unparse(node), mode="eval"))).split())
-    except (RecursionError, ValueError, SyntaxError):
+    except (RecursionError, MemoryError, ValueError, SyntaxError):
         return "..."
     return text if "{" not in text and "}" not in text else "..."
 
@@ -144,8 +182,21 @@ def _simple(node: ast.expr) -> str | None:
         owner, index = _simple(node.value), _simple(node.slice)
         return owner and index and f"{owner}[{index}]"
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return repr(node.value)
+        return number(node.value)
     return None
+
+
+def hole_name(template: str) -> str:
+    """The name in a template that is one hole and nothing else: ``{msg}``, ``{msg()}`` or ``{str(msg)}``."""
+    if not template.startswith("{") or not template.endswith("}"):
+        return ""
+    inner = template[1:-1].removesuffix("()")
+    return inner[4:-1] if inner.startswith("str(") and inner.endswith(")") else inner
+
+
+def number(value: int) -> str:
+    """An integer as text; ``...`` for one that is longer than a hole."""
+    return repr(value) if value.bit_length() < 3 * HOLE_LENGTH else "..."
 
 
 class _NoBraces(ast.NodeTransformer):

@@ -16,19 +16,24 @@ from .templates import (
     INHERITED,
     LIMIT,
     LISTED,
+    LONGEST,
     TOKEN,
     Known,
     Texts,
+    concatenated,
+    constant,
     escaped,
     hole,
     literal_length,
     narrowed,
+    number,
+    shortened,
     source_of,
     tokens,
 )
 
 _LONGEST = 60
-"""A list with more items is data."""
+"""A list with more items is data, and so is a longer format."""
 _DOLLAR = re.compile(r"\$(?:\$|(?P<name>[a-zA-Z_]\w*)|\{(?P<braced>\w+)\})")
 _PERCENT = re.compile(
     r"%(?:\((?P<key>[^)]*)\))?[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlL]?(?P<code>[diouxXeEfFgGcrsa%])"
@@ -41,7 +46,7 @@ def texts_or_hole(node: ast.expr, known: Known) -> Texts:
     if found:
         return found
     if isinstance(node, ast.Constant) and not isinstance(node.value, bytes):
-        return (str(node.value),)
+        return (number(node.value) if isinstance(node.value, int) else str(node.value),)
     if isinstance(node, ast.Name):
         return known.get(CALLED + node.id) or (hole(node),)
     return (hole(node),)
@@ -50,11 +55,17 @@ def texts_or_hole(node: ast.expr, known: Known) -> Texts:
 def texts_of(node: ast.expr, known: Known) -> Texts:
     """The templates of an expression, or () where nothing shows that it is text."""
     reader = _READERS.get(type(node))
-    return reader(node, known) if reader is not None else ()
+    if reader is None:
+        return ()
+    texts = reader(node, known)
+    for text in texts:
+        if len(text) > LONGEST:
+            return tuple(map(shortened, texts))
+    return texts
 
 
 def _constant(node: ast.Constant, known: Known) -> Texts:
-    return (escaped(node.value),) if isinstance(node.value, str) else ()
+    return (constant(node.value),) if isinstance(node.value, str) else ()
 
 
 def _name(node: ast.Name, known: Known) -> Texts:
@@ -80,7 +91,7 @@ def _field(part: ast.expr, known: Known) -> Texts:
         texts = texts_of(part.value, known)
         if texts:
             return texts
-    if spec and "{" not in spec[0] and "}" not in spec[0]:
+    if spec and len(spec[0]) <= _LONGEST and "{" not in spec[0] and "}" not in spec[0]:
         form += f":{spec[0]}"
     return (hole(part.value, form),)
 
@@ -93,7 +104,7 @@ def _joined(parts: Sequence[Texts]) -> Texts:
         fits = count * len(part) <= (LISTED if count == 1 else LIMIT)
         kept.append(part if fits else (ANY,))
         count *= len(part) if fits else 1
-    return tuple(dict.fromkeys("".join(choice) for choice in product(*kept)))
+    return tuple(dict.fromkeys(concatenated(choice) for choice in product(*kept)))
 
 
 def _operation(node: ast.BinOp, known: Known) -> Texts:

@@ -45,6 +45,8 @@ def build_site(catalogue: Catalogue, out: Path, made: str, progress: Callable[[i
             writer.error(entry)
             if progress is not None:
                 progress(number)
+    except errors.CannotWrite:
+        raise  # it is an OSError as well
     except OSError as problem:
         raise errors.CannotWrite(path=problem.filename or out, problem=problem.strerror or str(problem)) from problem
     return Built(len(catalogue), writer.files)

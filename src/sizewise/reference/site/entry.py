@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...errors.record import Record, title_of
+from ...errors.record import Record
 from ..store import Site
+from ..titles import title_of
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,18 @@ class Entry:
     """What the message itself says is to be done."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Field of the message -> its type and what it is."""
+    setup: str = ""
+    """Code that runs before each piece of code of the page."""
 
     @property
     def title(self) -> str:
-        return title_of(self.record.errorMessage)
+        function = self.sites[0].qualname if self.sites else ""
+        return title_of(self.record.errorMessage, self.record.errorClass, function)
+
+    @property
+    def bare(self) -> bool:
+        """Whether nobody wrote about it: all that is known was read off the source."""
+        return not (self.record.documentation or self.record.solutions)
 
     @property
     def origin(self) -> str:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ...errors.record import holes_emptied, title_of
+from ...errors.record import holes_emptied
 from ..records import severity_of
 from ..store import Site, Stored
+from ..titles import says_words, title_of
 from .entry import Entry
 from .indexed import groups_of
 
@@ -59,15 +60,17 @@ class Face:
     names: frozenset[str]
     places: frozenset[tuple[str, str]]
     words: frozenset[str]
+    function: str = ""
+    """The function of its first site."""
 
     @property
     def title(self) -> str:
-        return title_of(self.message)
+        return title_of(self.message, self.error_class, self.function)
 
     @property
     def template(self) -> str:
-        """The message without what its holes say: equal for errors that say the same."""
-        return holes_emptied(self.message)
+        """The message without what its holes say: equal for errors that say the same; "" for one that says no word."""
+        return holes_emptied(self.message) if says_words(self.message) else ""
 
 
 def face_of_entry(entry: Entry) -> Face:
@@ -84,6 +87,7 @@ def face_of_entry(entry: Entry) -> Face:
         names=_names(entry.sites),
         places=_places(entry.sites),
         words=words_of(record.errorMessage),
+        function=entry.sites[0].qualname if entry.sites else "",
     )
 
 
@@ -101,6 +105,7 @@ def face_of_stored(stored: Stored) -> Face:
         names=_names(stored.sites),
         places=_places(stored.sites),
         words=words_of(message),
+        function=stored.sites[0].qualname,
     )
 
 

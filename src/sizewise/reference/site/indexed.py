@@ -37,6 +37,7 @@ def entry_of(stored: Stored) -> Entry:
         groups=groups_of(path),
         aliases=tuple(said.get("aliases", ())),
         related=tuple(said.get("related", ())),
+        setup=str(said.get("setup", "")),
     )
 
 

@@ -36,6 +36,7 @@ def own_entries() -> Iterator[Entry]:
             related=tuple(page.related) if page else (),
             remedy=error.remedy,
             fields=page.fields if page else {},
+            setup=page.code.setup.strip() if page else "",
         )
 
 

@@ -3,7 +3,7 @@
 In this order, each step deciding only between errors that agree in the steps before it:
 
 1. errors that a person named in the error's page;
-2. the same template: the message without what its holes say;
+2. the same template: the message without what its holes say, where that has a word;
 3. the same names in the conditions at their sites, the more of them the better; a name that stands in the conditions
    of more than three errors, and of more than three in a thousand, says little and is not counted;
 4. the same function;
@@ -48,8 +48,10 @@ class Kinship:
         self._faces = faces
         often = max(3, 3 * len(faces) // 1000)
         counted = Counter(name for face in faces for name in face.names)
+        self._templates = [face.template for face in faces]
         self._names = [frozenset(name for name in face.names if counted[name] <= often) for face in faces]
         self._weight = _weights(faces)
+        self._whole = [sum(self._weight[word] for word in face.words) for face in faces]
         self._number = {face.id: number for number, face in enumerate(faces)}
         self._by: dict[str, dict[Hashable, list[int]]] = {
             kind: defaultdict(list) for kind in ("template", "name", "place", "word", "group")
@@ -61,7 +63,7 @@ class Kinship:
 
     def _keys(self, number: int, face: Face) -> Iterable[tuple[str, Iterable[Hashable]]]:
         return (
-            ("template", (face.template,)),
+            ("template", (self._templates[number],) if self._templates[number] else ()),
             ("name", self._names[number]),
             ("place", face.places),
             ("word", face.words),
@@ -80,14 +82,15 @@ class Kinship:
         taken = {number, *by_hand}
         others = self._candidates(number) - taken
         scored = [(self._score(number, other), -abs(number - other), -other) for other in others]
-        said = {one.face.template for one in chosen} - {self._faces[number].template}
+        mine = {self._templates[number], ""}
+        said = {one.face.template for one in chosen} - mine
         for score, _, other in sorted(scored, reverse=True):
             face = self._faces[-other]
             if len(chosen) == COUNT or not any(score):
                 break
-            if face.template not in said:
+            if self._templates[-other] not in said:
                 chosen.append(Relative(face, self._why(number, -other, score)))
-                said |= {face.template} - {self._faces[number].template}
+                said |= {self._templates[-other]} - mine
         return chosen
 
     def _candidates(self, number: int) -> set[int]:
@@ -104,18 +107,19 @@ class Kinship:
 
     def _score(self, number: int, other: int) -> tuple[Any, ...]:
         one, two = self._faces[number], self._faces[other]
-        alike = self._alike(one, two)
+        alike = self._alike(number, other)
         return (
-            one.template == two.template,
+            bool(self._templates[number]) and self._templates[number] == self._templates[other],
             len(self._names[number] & self._names[other]),
             not one.places.isdisjoint(two.places),
             alike if alike >= LEAST_LIKE else 0.0,
             sum(group in two.groups for group in one.groups),
         )
 
-    def _alike(self, one: Face, two: Face) -> float:
-        shared = sum(self._weight[word] for word in one.words & two.words)
-        return shared / sum(self._weight[word] for word in one.words | two.words) if shared else 0.0
+    def _alike(self, number: int, other: int) -> float:
+        weight = self._weight
+        shared = sum([weight[word] for word in self._faces[number].words & self._faces[other].words])
+        return shared / (self._whole[number] + self._whole[other] - shared) if shared else 0.0
 
     def _why(self, number: int, other: int, score: tuple[Any, ...]) -> str:
         one, two = self._faces[number], self._faces[other]

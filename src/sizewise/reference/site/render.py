@@ -13,6 +13,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ..conditions import says_something
+from ..titles import says_words
 from .catalogue import Catalogue
 from .entry import Entry
 from .face import Face
@@ -52,6 +54,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         environment.filters.update(holes=holes, prose=prose, source_lines=source_lines)
+        environment.tests.update(telling=says_something, worded=says_words)
         return environment
 
     def error(self, entry: Entry, related: Sequence[Relative], links: Links) -> str:
@@ -80,6 +83,10 @@ class Renderer:
             found=found,
         )
 
+    def refusal(self, links: Links, title: str, message: str) -> str:
+        """The page for an address that has none."""
+        return self._render("refusal.html", links, title=title, message=message)
+
     def report(self, links: Links) -> str:
         """The page that says where to report what is wrong."""
         names = self._catalogue.packages()
@@ -92,17 +99,15 @@ class Renderer:
 
 def search_script(catalogue: Catalogue) -> str:
     """The errors as the browser searches them: JSON inside a script, which loads from a disk as well."""
-    rows = [
-        [
-            face.id,
-            face.code or "",
-            face.error_class or "",
-            face.package,
-            " ".join(face.message.split())[:MESSAGE_LENGTH],
-        ]
-        for face in catalogue.faces
-    ]
+    rows = [_row(face) for face in catalogue.faces]
     return f"window.sizewiseErrors = {json.dumps(rows, separators=(',', ':'))};\n"
+
+
+def _row(face: Face) -> list[str]:
+    message = " ".join(face.message.split())
+    row = [face.id, face.code or "", face.error_class or "", face.package, message[:MESSAGE_LENGTH]]
+    # The title only where it is another text.
+    return row if face.title == message else [*row, face.title]
 
 
 def holes(message: str) -> Markup:

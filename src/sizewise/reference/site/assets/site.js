@@ -61,7 +61,7 @@ function shownItem(row, page) {
   const item = document.createElement("li");
   const link = document.createElement("a");
   link.href = page.replace("ID", row.id);
-  link.textContent = row.message.slice(0, 60);
+  link.textContent = row.title;
   const about = document.createElement("span");
   about.className = "soft";
   about.textContent = [row.code, row.errorClass, row.package].filter(Boolean).join(", ");
@@ -73,8 +73,8 @@ function startSearch(box) {
   const list = document.getElementById("results");
   const count = document.getElementById("count");
   const own = document.getElementById("own");
-  const rows = window.sizewiseErrors.map(([id, code, errorClass, from, message], number) => ({
-    id, code, errorClass, package: from, message, number,
+  const rows = window.sizewiseErrors.map(([id, code, errorClass, from, message, title], number) => ({
+    id, code, errorClass, package: from, message, title: title || message, number,
     text: `${code} ${id} ${errorClass} ${message}`.toLowerCase(),
   }));
   const show = () => {
