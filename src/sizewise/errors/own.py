@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +70,12 @@ def _written(page: Page) -> dict[str, Any]:
 def raise_sites(error: type[SizewiseError]) -> Iterator[RaiseSite]:
     """Every place in the package that makes an error of this class."""
     branch = error.__module__.rsplit(".", 1)[-1]
-    word = re.compile(rf"\b{error.__name__}\(")
+    call = f"{error.__name__}("
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.parent.name == "errors":
             continue
         text = path.read_text()
-        if word.search(text):
+        if call in text:
             yield from _sites_in(ast.parse(text), _relative(path), branch, error.__name__)
 
 
@@ -88,8 +87,17 @@ def _sites_in(tree: ast.Module, path: str, branch: str, name: str) -> Iterator[R
         for alias in node.names
         if alias.name == branch
     }
+    direct = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] == branch
+        for alias in node.names
+        if alias.name == name
+    }
     for node, qualname in _walk(tree, ()):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in direct:
+            yield RaiseSite(path, node.lineno, qualname)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name:
             owner = node.func.value
             # `errors.X` by an alias of the branch, or `errors.branch.X`.
             last = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
