@@ -33,6 +33,7 @@ _PARTS = {
 }
 """The parts of a warm-up, and what the screen calls them."""
 
+
 class Screen:
     """Prints each result when it is there. Without a terminal: plain text and no progress."""
 
@@ -56,9 +57,7 @@ class Screen:
 
     def own(self, run: Run) -> None:
         phases = ", ".join(
-            f"{word} {run.phases_s[name]:.1f} s"
-            for name, word in _PARTS.items()
-            if run.phases_s.get(name, 0.0) >= 0.05
+            f"{word} {run.phases_s[name]:.1f} s" for name, word in _PARTS.items() if run.phases_s.get(name, 0.0) >= 0.05
         )
         calls = len(run.calls)
         rows = {
