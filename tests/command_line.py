@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,3 +113,8 @@ def process(*arguments: str, python: tuple[str, ...] = (), **options: Any) -> su
 def environment(**changes: str) -> dict[str, str]:
     source = str(Path(__file__).resolve().parent.parent / "src")
     return {**os.environ, "PYTHONPATH": source, "COLUMNS": "80", **changes}
+
+
+def interrupts_are_heard() -> None:
+    """For ``preexec_fn``: a shell starts what it runs in the background with interrupts ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ from sizewise.errors import SizewiseError
 from sizewise.errors import command as errors
 from sizewise.events import Event
 
-from .command_line import environment, process, project_in, sizewise
+from .command_line import environment, interrupts_are_heard, process, project_in, sizewise
 
 NAMES = [command.__name__ for command in COMMANDS]
 
@@ -170,7 +170,13 @@ def test_an_interrupt_is_130(project: Path) -> None:
     )
     command = [sys.executable, "-m", "sizewise", "compile", "slow.py:make"]
     started = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=project, env=environment()
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=project,
+        env=environment(),
+        preexec_fn=interrupts_are_heard,
     )
     assert started.stderr is not None
     # What the factory prints goes to stderr.

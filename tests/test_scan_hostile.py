@@ -117,7 +117,10 @@ def test_one_deep_expression_loses_no_other_record(tmp_path: Path) -> None:
     scanned = scan_all(find_sources(f"{package}/"), workers=0)
     assert scanned.skipped == {"too deep in parts": 1} and cpu_seconds() - before < 10
     found = {record.template: record.sites[0] for record in records_at(package)}
-    assert len(found) == 900 + 4 + 2 and {"number 899 of the chain", "at its end", "last"} <= found.keys()
+    # How deep Python itself can go depends on who calls: of the deep ones themselves some may be read.
+    wanted = {f"number {n} of the chain" for n in range(1, 900)}
+    wanted |= {"at its end", "last", "on top", "behind", "in A", "later in A"}
+    assert wanted <= found.keys() and len(found) <= len(wanted) + 3
     assert (found["behind"].line, found["behind"].qualname) == (9006, "g")
     assert (found["in A"].qualname, found["in A"].line) == ("A.m", 9009)
     assert (found["later in A"].qualname, found["later in A"].line) == ("A.n", 9014)

@@ -28,7 +28,7 @@ from sizewise.reference.site.envelope import SCHEMA
 from sizewise.reference.store import Stored
 from sizewise.reference.titles import title_of
 
-from .command_line import environment
+from .command_line import environment, interrupts_are_heard
 from .site_support import CAPTURING, MADE, SHA, Client, Page, data_of, fill, our_entries, running
 
 CODES = list(errors_by_code())
@@ -349,6 +349,7 @@ def test_serve_serves_until_interrupted_and_needs_no_torch() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        preexec_fn=interrupts_are_heard,
     ) as server:
         assert server.stdout is not None and server.stderr is not None
         try:
