@@ -20,9 +20,9 @@ import sizewise
 from sizewise import Dim
 
 from . import harness
+from .minilm_latency import SHAPES
 from .models import minilm, minilm_inputs
 
-SHAPES = [(1, 8), (1, 32), (4, 16), (16, 32)]
 Inputs = Mapping[str, torch.Tensor]
 
 

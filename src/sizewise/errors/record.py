@@ -68,11 +68,6 @@ def slug_of(template: str) -> str:
     return text[:SLUG_LENGTH].strip("-") or "error"
 
 
-def title_of(template: str) -> str:
-    """A template as the title of a link: its first 60 characters, on one line."""
-    return " ".join(template.split())[:TITLE_LENGTH]
-
-
 def pattern_of(template: str) -> str:
     """The regular expression of a template: literal text, and anything where something is filled in.
 
