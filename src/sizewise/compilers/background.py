@@ -4,6 +4,8 @@ Inductor generates a piece's code and then waits for its C++ compiler, kernel af
 keeps promises in place of kernels until `finish` is called, so that the C++ compilers of several kernels and pieces
 run side by side, and beside the code generation of the pieces after them.
 
+Kernels are compiled together, of several pieces where these are small (`kernels`).
+
 Private API: ``AsyncCompile.cpp_pybinding`` and ``.wait``, ``CppPythonBindingsCodeCache.load_pybinding_async`` and
 ``LambdaFuture``. Checked on torch 2.13.0 and 2.14.1. Where one is missing, kernels are built one by one.
 """
@@ -14,11 +16,14 @@ import contextvars
 import inspect
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from . import kernels as joined
 from .machine import find_out
 
 MOST = 8
@@ -29,8 +34,10 @@ class Background:
     """Up to ``workers`` C++ compilers at a time; by default one per core that the process may use, up to `MOST`."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self._pool = ThreadPoolExecutor(workers or min(MOST, _cores()), thread_name_prefix="sizewise-compile")
+        self._workers = workers or min(MOST, _cores())
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="sizewise-compile")
         self._machine: Future[dict[str, Any]] | None = None
+        self._waiting: list[_Promised] = []
 
     def start(self, options: Mapping[str, Any]) -> None:
         """Begin to find out what Inductor has to know about the machine."""
@@ -42,28 +49,33 @@ class Background:
         return self._machine.result() if self._machine is not None else {}
 
     @contextmanager
-    def collecting(self) -> Iterator[list[dict[str, Any]]]:
+    def collecting(self, settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
         """Within, this thread's Inductor leaves kernels to the background; the scopes that hold promises of them.
 
-        The caller has to keep other threads from doing the same (`trace.dynamo.TRACING`).
+        ``settings`` are Inductor's while kernels are compiled, also later. The caller has to keep other threads from
+        doing the same (`trace.dynamo.TRACING`).
         """
         scopes: list[dict[str, Any]] = []
         parts = _parts()
         if parts is None:
             yield scopes
             return
-        async_compile, code_cache, promise = parts
+        async_compile, _, promise = parts
         original_binding, original_wait = async_compile.cpp_pybinding, async_compile.wait
         thread = threading.get_ident()
 
         def cpp_pybinding(self_: Any, argtypes: list[str], source_code: str) -> Any:
             if threading.get_ident() != thread:
                 return original_binding(self_, argtypes, source_code)
-            return promise(code_cache.load_pybinding_async(argtypes, source_code, submit_fn=self._pool.submit))
+            kernel = _Promised(joined.Kernel(tuple(argtypes), source_code), dict(settings), self._start_all)
+            self._waiting.append(kernel)
+            return promise(kernel.result)
 
         def wait(self_: Any, scope: dict[str, Any]) -> None:
             if threading.get_ident() == thread:
                 scopes.append(scope)
+                if len(self._waiting) >= joined.TOGETHER:
+                    self._start_all()
             original_wait(self_, scope)
 
         async_compile.cpp_pybinding, async_compile.wait = cpp_pybinding, wait
@@ -72,9 +84,43 @@ class Background:
         finally:
             async_compile.cpp_pybinding, async_compile.wait = original_binding, original_wait
 
+    def _start_all(self) -> None:
+        """Start the compilers of every kernel that waits for one."""
+        from torch._inductor import config
+
+        parts = _parts()
+        while self._waiting and parts is not None:
+            settings = self._waiting[0].settings
+            ours = [kernel for kernel in self._waiting if kernel.settings == settings]
+            self._waiting = [kernel for kernel in self._waiting if kernel.settings != settings]
+            with config.patch(settings):
+                for numbers in joined.batches([one.kernel for one in ours], self._workers):
+                    built = joined.build([ours[number].kernel for number in numbers], parts[1], self._pool.submit)
+                    for place, number in enumerate(numbers):
+                        ours[number].built = partial(_result, built, place)
+
     def close(self) -> None:
         """Wait for the compilers that run; no others are started."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass
+class _Promised:
+    """A kernel of a generated module: it waits to be compiled, then is being compiled."""
+
+    kernel: joined.Kernel
+    settings: dict[str, Any]
+    start: Callable[[], None]
+    built: Callable[[], Any] | None = None
+
+    def result(self) -> Any:
+        if self.built is None:
+            self.start()
+        return self.built() if self.built is not None else None
+
+
+def _result(built: Callable[[], Sequence[Any]], place: int) -> Any:
+    return built()[place]
 
 
 def finish(scopes: list[dict[str, Any]]) -> None:

@@ -64,18 +64,19 @@ class InductorCompiler:
         context = torch._guards.TracingContext(fake_mode)
         # Who sets compile_threads gets Inductor's own pools.
         background = self._background if "compile_threads" not in options else None
+        settings = {**_known(inductor_config), **self._machine(), **options}
         with (
             TRACING,
             # What torch.compile holds while it compiles: Inductor is not for two threads at a time.
             _torchs_lock(),
             torch._guards.tracing(context),
-            inductor_config.patch({**_known(inductor_config), **self._machine(), **options}),
+            inductor_config.patch(settings),
             # A hit in AOTAutograd's cache would bypass `keep`.
             torch._functorch.config.patch(enable_autograd_cache=False),
             # In this order: leaving inference mode turns gradients on.
             torch.inference_mode(False),
             torch.no_grad(),
-            _collecting(background) as scopes,
+            _collecting(background, settings) as scopes,
         ):
             wrapped = compile_fx(copy.deepcopy(graph), list(example_inputs), inner_compile=keep)
         seconds = time.perf_counter() - started
@@ -87,8 +88,10 @@ class InductorCompiler:
         return Artifact(inner[0][1].current_callable, self.name, True, source, seconds, finish=wait)
 
 
-def _collecting(background: Background | None) -> AbstractContextManager[list[dict[str, Any]]]:
-    return background.collecting() if background is not None else nullcontext([])
+def _collecting(
+    background: Background | None, settings: Mapping[str, Any]
+) -> AbstractContextManager[list[dict[str, Any]]]:
+    return background.collecting(settings) if background is not None else nullcontext([])
 
 
 def _torchs_lock() -> Any:

@@ -30,6 +30,7 @@ from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..locks import ForkLock
 from .evidence import Effect, GuardRecord, record, returned_values, side_effects
+from .positive import positive_sizes
 from .problems import explain
 from .sources import ARGUMENT, MODULE, SourcePath, path_of
 
@@ -118,7 +119,7 @@ def capture(
         guards.extend(record(entry) for entry in entries)
         return [False] * len(entries)
 
-    with _quiet_dynamo():
+    with _quiet_dynamo(), positive_sizes():
         options = {"guard_filter_fn": drop_guards}
         function = _entry(call, method)
         compiled = torch.compile(function, backend=backend, fullgraph=True, options=options)
@@ -279,6 +280,7 @@ def _quiet_dynamo() -> Iterator[None]:
         "allow_rnn": True,
         "suppress_errors": False,
         "verbose": False,
+        "do_not_emit_runtime_asserts": True,
     }
     known = {name: value for name, value in settings.items() if hasattr(torch._dynamo.config, name)}
     with (

@@ -359,8 +359,12 @@ def _is_training(node: fx.Node) -> bool:
     return bool(training) and p != 0
 
 
+_QUESTIONS = {"size", "dim", "stride", "numel", "is_contiguous", "storage_offset"}
+"""Methods of tensors that compute nothing."""
+
+
 def _drop_assertions(graph: fx.GraphModule) -> None:
-    """Remove run-time asserts on sizes: each was settled before, for every size in range."""
+    """Remove run-time asserts on sizes, each settled before for every size in range, and what nobody reads."""
     for node in reversed(list(graph.graph.nodes)):
         is_assert = node.op == "call_function" and node.target in (
             torch.ops.aten._assert_scalar.default,
@@ -368,7 +372,10 @@ def _drop_assertions(graph: fx.GraphModule) -> None:
         )
         is_unused_size = not node.users and isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymBool))
         constant_check = not node.users and isinstance(node.meta.get("example_value"), bool)
-        if is_assert or (node.op == "call_function" and (is_unused_size or constant_check)):
+        is_question = not node.users and node.op == "call_method" and node.target in _QUESTIONS
+        is_statistics = getattr(node.target, "__name__", "") == "_log_api_usage_once"
+        unused_value = node.op == "call_function" and (is_unused_size or constant_check)
+        if is_assert or unused_value or is_question or is_statistics:
             graph.graph.erase_node(node)
 
 

@@ -142,24 +142,54 @@ def _summary(leaves: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def flatten(value: Any, leaves: list[Any]) -> str:
-    """The leaves of nested containers, and their structure as text. Traced by Dynamo."""
+    """The leaves of nested containers, and their structure as text.
+
+    Traced by Dynamo, for which a call, or a comprehension, costs more than many lines: leaves are taken in place.
+    """
     if value is None:
         return "n"
     if isinstance(value, (torch.Tensor, *_PLAIN)):
         leaves.append(value)
         return "l"
-    if type(value) is tuple:
-        return "(" + "".join([flatten(item, leaves) for item in value]) + ")"
-    if type(value) is list:
-        return "[" + "".join([flatten(item, leaves) for item in value]) + "]"
-    if type(value) is dict:
-        text = "{"
-        for key, item in value.items():
-            if not isinstance(key, str) or not key.isidentifier():
-                return "?"
-            text += "'" + key + "'" + flatten(item, leaves)
-        return text + "}"
-    return "?"
+    kind = type(value)
+    if kind is dict:
+        return _flatten_dict(value, leaves)
+    if kind is not tuple and kind is not list:
+        return "?"
+    text = "(" if kind is tuple else "["
+    for item in value:
+        if isinstance(item, torch.Tensor):
+            leaves.append(item)
+            text += "l"
+        else:
+            text += flatten(item, leaves)
+    return text + (")" if kind is tuple else "]")
+
+
+def _flatten_call(args: Any, kwargs: Any, leaves: list[Any]) -> str:
+    """`flatten` for a call. Traced by Dynamo."""
+    text = ""
+    for item in args:
+        if isinstance(item, torch.Tensor):
+            leaves.append(item)
+            text += "l"
+        else:
+            text += flatten(item, leaves)
+    return text + _flatten_dict(kwargs, leaves) if kwargs else text
+
+
+def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> str:
+    text = "{"
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.isidentifier():
+            return "?"
+        text += "'" + key + "'"
+        if isinstance(item, torch.Tensor):
+            leaves.append(item)
+            text += "l"
+        else:
+            text += flatten(item, leaves)
+    return text + "}"
 
 
 _TOKEN = re.compile(r"'(?P<key>\w+)'|(?P<plain>[nl])|(?P<open>[(\[{])|(?P<close>[)\]}])")
@@ -188,6 +218,10 @@ def _parse(structure: str, places: Iterator[Any]) -> Any:
         stack[-1][1].append((key, made) if stack[-1][0] == "dict" else made)
         key = ""
     return stack[0][1][0]
+
+
+_ONE = ("new", 0)
+"""The template of a result that is one tensor."""
 
 
 def _rebuild(template: Any, made: Any, leaves: Any) -> Any:
@@ -248,7 +282,7 @@ def _marked_forward(recorder: Recorder, key: str, functions: Any) -> Callable[..
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
-        structure = flatten((args, kwargs), leaves)
+        structure = _flatten_call(args, kwargs, leaves)
         enter(number, key, structure, *leaves)
         # By its class, so that what Dynamo says about that forward is not about these marks.
         result = type(self).forward(self, *args, **kwargs)
@@ -265,9 +299,10 @@ def _standing_in(recorder: Recorder, key: str, functions: Any) -> Callable[..., 
 
     def forward(_self: Any, *args: Any, **kwargs: Any) -> Any:
         leaves: list[Any] = []
-        structure = flatten((args, kwargs), leaves)
+        structure = _flatten_call(args, kwargs, leaves)
         made = stand_in(number, key, structure, *leaves)
-        return _rebuild(recorder.template, made, leaves)
+        template = recorder.template
+        return made[0] if template == _ONE else _rebuild(template, made, leaves)
 
     return forward
 
