@@ -70,10 +70,11 @@ def observe(run_eager: Runner, call: Call, module: nn.Module, owner: str) -> Obs
     own = call.with_values({leaf.path: own_copy(leaf.value) for leaf in call.tensors()})
     # Once more: a dispatch mode keeps torch from shortcuts whose results lie otherwise in memory.
     result = run_eager(own)
+    outcome = result, own.tensor_values()
     state.restore()
     shared = sharing(result, own, module)
     returned = frozenset(leaf.path for leaf in own.tensors() if any(leaf.path in names for names in shared.values()))
-    by_stride = _depends_on(run_eager, state, [_laid_out(call, how) for how in (_plain, _every_second, _transposed)])
+    by_stride = _depends_on(run_eager, state, [_laid_out(call, how) for how in (_every_second, _transposed)], outcome)
     by_identity = not written and _depends_on_identity(run_eager, state, call)
     torch.set_rng_state(generator)
     effects = Effects(written, returned, writes_module, parameters, by_stride, by_identity)
@@ -85,10 +86,14 @@ def _is_contiguous(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.is_contiguous()
 
 
-def _depends_on(run_eager: Runner, state: ModuleState, calls: list[Call]) -> bool:
-    """Whether eager mode gives something else for one of ``calls``, which have equal values, or fails."""
+Outcome = tuple[Any, dict[str, torch.Tensor]]
+"""What a call returned, and its arguments afterwards."""
+
+
+def _depends_on(run_eager: Runner, state: ModuleState, calls: list[Call], plain: Outcome) -> bool:
+    """Whether eager mode gives something else than ``plain`` for one of ``calls``, of equal values, or fails."""
     depth = sum_depth(state.module)
-    outcomes = []
+    outcomes: list[Outcome] = []
     try:
         for call in calls:
             outcomes.append((run_eager(call), call.tensor_values()))
@@ -97,8 +102,7 @@ def _depends_on(run_eager: Runner, state: ModuleState, calls: list[Call]) -> boo
         return True
     finally:
         state.restore()
-    plain, *others = outcomes
-    return any(compare(plain, other, depth) is not None for other in others)
+    return any(compare(plain, other, depth) is not None for other in outcomes)
 
 
 def _laid_out(call: Call, how: Callable[[torch.Tensor], torch.Tensor]) -> Call:
@@ -121,13 +125,12 @@ def _depends_on_identity(run_eager: Runner, state: ModuleState, call: Call) -> b
         return False
     apart = call.with_values({path: own_copy(tensor) for path, tensor in same.items()})
     try:
-        run_eager(apart)
+        outcome = run_eager(apart), apart.tensor_values()
     except Exception:
         return False  # the values of one do not fit the other: that they are the same is not a case
     finally:
         state.restore()
-    apart = call.with_values({path: own_copy(tensor) for path, tensor in same.items()})
-    return _depends_on(run_eager, state, [apart, call.with_values(same)])
+    return _depends_on(run_eager, state, [call.with_values(same)], outcome)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
