@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from .dims import Dim
     from .errors.base import SizewiseError
     from .module import CompiledModule
-    from .piecewise import PiecewiseBackend, Range, RangeEntry
+    from .piecewise import PiecewiseBackend, RangeEntry
+    from .ranges import Range
 
 __all__ = [
     "CUDAGraphMode",
@@ -54,7 +55,7 @@ _HOMES = {
     "DynamicShapesConfig": ".config.dynamic_shapes",
     "PassConfig": ".config.passes",
     "PiecewiseBackend": ".piecewise",
-    "Range": ".piecewise",
+    "Range": ".ranges",
     "RangeEntry": ".piecewise",
     "SizewiseError": ".errors.base",
     "compile": ".api",

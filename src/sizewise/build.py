@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from . import ambient
+from .built import Built, Outcome
+from .caller import BuiltProgram, build_caller
 from .calls import Call, Signature
 from .compilers import Background, compiler_named
 from .config.compilation import CompilationConfig
@@ -30,17 +32,19 @@ from .events import Timeline
 from .guards import Snapshot
 from .integrations import transformers as transformers_integration
 from .passes import PASSES, apply_passes
-from .piecewise import OnceLog, PiecewiseBackend, Range
-from .program import Program, Variant, build_caller, load_caller
+from .piecewise import OnceLog, PiecewiseBackend
+from .program import Program, StepName, Variant, load_caller
+from .ranges import Range
 from .split import Piece, split
 from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
 from .trace.dynamo import release
-from .trace.graph import GraphInput, check_compilers_conditions, module_path
-from .trace.sources import MODULE
+from .trace.graph import check_compilers_conditions
+from .traced import GraphInput, Traced
+from .traced.paths import MODULE, module_path
 from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
-from .verify.selftest import Outcome, self_test
+from .verify.selftest import self_test
 from .verify.sharing import excess, sharing
 from .verify.state import ModuleState, in_words, own_copy
 from .verify.tolerance import tensors_of
@@ -66,17 +70,6 @@ class Target:
     prepare_twin: Callable[[nn.Module], None] | None = None
 
 
-@dataclass
-class Built:
-    """The programs of one warm-up."""
-
-    entries: list[Entry]
-    spec: DimSpec
-    resolved: Resolved
-    outcomes: list[Outcome] = field(default_factory=list)
-    state: tuple[Any, ...] = ()
-
-
 class Builder:
     """Builds programs for the calls of one warm-up; distinct pieces are shared between all of them."""
 
@@ -93,7 +86,7 @@ class Builder:
         self.log = OnceLog()
         self.state = ambient.read(target.device_type)
         self._background: Background | None = None
-        self._snapshots: dict[int, tuple[TracedGraph, Snapshot]] = {}
+        self._snapshots: dict[int, tuple[Traced, Snapshot]] = {}
 
     def build(self, calls: list[Call]) -> Built:
         """Programs for each call; the calls have different keys.
@@ -163,9 +156,9 @@ class Builder:
         entries: list[Entry] = []
         outcomes: list[Outcome] = []
         for traced in traces:
-            program, scope = self._program(traced, observed)
+            program = self._program(traced, observed)
             if self.config.self_test:
-                outcomes += self._self_test(self._entry(with_layout_checks(program, scope)))
+                outcomes += self._self_test(with_layout_checks(program))
             entries.append(self._entry(program))
             release(traced.graph, traced.context)
         return entries, outcomes
@@ -194,7 +187,7 @@ class Builder:
         self.counters.add("traces", len(traces))
         return traces
 
-    def _program(self, traced: TracedGraph, observed: Observation) -> tuple[Program, dict[str, Any]]:
+    def _program(self, traced: TracedGraph, observed: Observation) -> BuiltProgram:
         with self.timeline.phase("split"):
             splitting_ops = self.config.splitting_ops or []
             steps = split(traced, splitting_ops, self.resolved.sources["splitting_ops"] == "set")
@@ -203,7 +196,13 @@ class Builder:
         if self._background is not None:
             with self.timeline.phase("machine"):
                 self._background.machine()
-        backends = [self._backend(step, traced, ranges) for step in steps if isinstance(step, Piece)]
+        keys = [self._key(step, traced, ranges) if isinstance(step, Piece) else step.operator for step in steps]
+        names = [StepName(key, isinstance(step, Piece)) for step, key in zip(steps, keys, strict=True)]
+        backends = [
+            self._backend(step, key, traced, ranges)
+            for step, key in zip(steps, keys, strict=True)
+            if isinstance(step, Piece)
+        ]
         with self.timeline.phase("link"):
             for backend in dict.fromkeys(backends):
                 backend.finish()
@@ -211,11 +210,13 @@ class Builder:
         copied: dict[str, str] = {}
         while True:
             source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names, copied)
-            program = Program(traced, steps, backends, weights, size_names, arguments, source, [], observed.effects)
-            program.variants = [self._variant(program, interval, scope) for interval in ranges]
+            program = BuiltProgram(
+                traced, names, weights, size_names, arguments, source, [], observed.effects, steps, backends, scope
+            )
+            program.variants = [self._variant(program, interval) for interval in ranges]
             wanted = self._copies(program, observed)
             if wanted.keys() <= copied.keys():
-                return program, scope
+                return program
             copied = wanted | copied
 
     def _copies(self, program: Program, observed: Observation) -> dict[str, str]:
@@ -255,12 +256,15 @@ class Builder:
         sizes = [Range(n, n) for n in self.config.compile_sizes or [] if isinstance(n, int) and n in first]
         return [*sizes, *(interval for interval in intervals if interval not in sizes)]
 
-    def _backend(self, piece: Piece, traced: TracedGraph, ranges: list[Range]) -> PiecewiseBackend:
-        """The compiled piece, from an equal one where there is one."""
-        symbol = self._first_symbol(traced)
+    def _key(self, piece: Piece, traced: TracedGraph, ranges: list[Range]) -> str:
+        """What has to be equal for two pieces to be compiled as one, beside the ranges."""
         # With several ranges it matters which symbol they are about; with one, only the structure does.
-        about = str(symbol) if len(ranges) > 1 else ""
-        key = (structural_key(piece.graph, traced.symbols), tuple(ranges), about)
+        about = f" by {self._first_symbol(traced)}" if len(ranges) > 1 else ""
+        return structural_key(piece.graph, traced.symbols) + about
+
+    def _backend(self, piece: Piece, piece_key: str, traced: TracedGraph, ranges: list[Range]) -> PiecewiseBackend:
+        """The compiled piece, from an equal one where there is one."""
+        key = (piece_key, tuple(ranges))
         found = self.backends.get(key)
         if found is not None:
             return found
@@ -272,7 +276,7 @@ class Builder:
             config=self.config,
             sym_shape_indices=piece.sym_shape_indices,
             compiler=compiler_named(self.config.backend, self._background),
-            symbol=symbol,
+            symbol=self._first_symbol(traced),
             name=str(piece.index),
             log=self.log,
         )
@@ -289,15 +293,17 @@ class Builder:
         first = next(iter(traced.dims), None)
         return next((symbol for symbol, name in traced.symbols.names.items() if name == first), None)
 
-    def _variant(self, program: Program, interval: Range, scope: dict[str, Any]) -> Variant:
+    def _variant(self, program: BuiltProgram, interval: Range) -> Variant:
         pieces = [backend.range_entries[interval].runnable for backend in program.backends]
         label = f"{self.target.owner} {interval}"
-        return Variant(interval, load_caller(program.source, scope, pieces, label))
+        return Variant(interval, load_caller(program.source, program.scope, pieces, label))
 
     def _run_eager(self, call: Call) -> Any:
         return self.target.original(*call.args, **call.kwargs)
 
-    def _self_test(self, entry: Entry) -> list[Outcome]:
+    def _self_test(self, program: BuiltProgram) -> list[Outcome]:
+        entry = self._entry(program)
+
         def run_program(call: Call) -> Any:
             result = entry.call(*call.args, **call.kwargs)
             if result is MISS:
@@ -311,7 +317,6 @@ class Builder:
             return result
 
         with self.timeline.phase("self_test"):
-            program = entry.program
             written = program.effects.written_parameters
             return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
 

@@ -21,8 +21,6 @@ from .guards import Snapshot
 from .ops import REGISTRY
 from .passes import PASSES, digests
 from .program import Program
-from .split import Piece
-from .structure import structural_key
 
 
 def key_factors(
@@ -30,12 +28,8 @@ def key_factors(
 ) -> dict[str, Any]:
     """The parts of a program's key; all JSON."""
     traced = program.traced
-    steps = [
-        structural_key(step.graph, traced.symbols) if isinstance(step, Piece) else step.operator
-        for step in program.steps
-    ]
     return {
-        "steps": steps,
+        "steps": [step.key for step in program.step_names],
         "caller": hashlib.sha256(program.source.encode()).hexdigest(),
         "call": repr(traced.call.key()),
         "python_values": snapshot.constants(),

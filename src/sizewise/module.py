@@ -8,16 +8,15 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
 
 from . import ambient
-from .build import Builder, Built, Target
+from .built import Built
 from .calls import Signature
 from .config import env
-from .config.compilation import CompilationConfig
 from .counters import Counters
 from .diagnose import diagnose
 from .dispatch import MISS
@@ -25,9 +24,11 @@ from .errors import state as errors
 from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
 from .locks import ForkLock
-from .plan import checked_calls, make_plan
-from .report import Report, make_report
-from .trace.twin import REGISTRIES
+from .traced.registries import REGISTRIES
+
+if TYPE_CHECKING:
+    from .config.compilation import CompilationConfig
+    from .report import Report
 
 NEW, WARMING, READY, STALE, CLOSED = "new", "warming", "ready", "stale", "closed"
 _SHARED = (
@@ -209,6 +210,8 @@ class CompiledModule(nn.Module):
             NoDynamicDims (SW206): no ``dynamic_shapes`` and no size that differs.
             TooManyPrograms (SW511), and as `warmup`.
         """
+        from .plan import checked_calls
+
         calls = checked_calls(calls, self._sw_owner)
         with self._sw_lock:
             if self._sw_state == CLOSED:
@@ -228,6 +231,10 @@ class CompiledModule(nn.Module):
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
+        # Tracing and compiling import much that serving does not need.
+        from .build import Builder, Target
+        from .plan import make_plan
+
         signature = self._sw_signature()
         options = self._sw_options
         plan = make_plan(
@@ -305,6 +312,8 @@ class CompiledModule(nn.Module):
 
     def report(self) -> Report:
         """What was built and what calls did. Printable; ``to_json()`` for machines."""
+        from .report import make_report
+
         return make_report(self._sw_owner, self.state, self.built, self._sw_counters, self._sw_timeline)
 
     # -- the original's face

@@ -19,8 +19,8 @@ from torch import nn
 
 from .errors import state as errors
 from .errors import trace as trace_errors
-from .trace.graph import GraphInput, module_path
-from .trace.sources import SourcePath
+from .traced import GraphInput, SourcePath
+from .traced.paths import module_path
 
 Check = Callable[..., bool]
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ..calls import CONSTANT_TYPES
-from ..trace.twin import REGISTRIES
+from ..traced.registries import REGISTRIES
 from .groups import (
     AbsentGroup,
     ChildrenGroup,

@@ -17,11 +17,10 @@ from torch import nn
 from ..calls import CONSTANT_TYPES
 from ..errors import state as state_errors
 from ..errors import trace as errors
-from ..trace.dynamo import argument_path
-from ..trace.evidence import RETURNED, GuardRecord
-from ..trace.graph import TracedGraph, module_path
-from ..trace.sources import MODULE, SourcePath
-from ..trace.twin import REGISTRIES
+from ..traced import GuardRecord, SourcePath, Traced
+from ..traced.guards import RETURNED
+from ..traced.paths import MODULE, argument_path, module_path
+from ..traced.registries import REGISTRIES
 from .groups import Group, OwnersGroup
 from .places import Places
 from .table import TREATMENT
@@ -42,7 +41,7 @@ class Snapshot:
         UnclassifiedGuard (SW220): a guard whose kind or source is not known, or that cannot be kept.
     """
 
-    def __init__(self, traced: TracedGraph, module: nn.Module, forward: Any = None) -> None:
+    def __init__(self, traced: Traced, module: nn.Module, forward: Any = None) -> None:
         """``forward`` is what the module's forward was before it was replaced in place, if it was."""
         self.owner = traced.owner
         self._places = Places()
@@ -96,7 +95,7 @@ class Snapshot:
                 if change is not None:
                     raise state_errors.Stale(owner=self.owner, what=change)
 
-    def _add(self, guard: GuardRecord, traced: TracedGraph) -> None:
+    def _add(self, guard: GuardRecord, traced: Traced) -> None:
         treatment, why = TREATMENT.get(guard.kind, ("refused", "this kind of guard is not known"))
         if treatment == "refused":
             raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..build import Built
+from ..built import Built
 from ..counters import Counters
 from ..events import Event, Timeline
 from ..guards import TREATMENT
@@ -94,13 +94,13 @@ class Report:
 def make_report(owner: str, state: str, built: Built | None, counters: Counters, timeline: Timeline) -> Report:
     entries = built.entries if built else []
     programs = [entry.program for entry in entries]
-    backends = {id(b): b for program in programs for b in program.distinct}.values()
-    compiled = sum(entry.compiled for backend in backends for entry in backend.range_entries.values())
+    distinct = {key for program in programs for key in program.piece_keys}
+    compiled = {(key, v.sizes) for program in programs for key in program.piece_keys for v in program.variants}
     return Report(
         owner=owner,
         state=state,
         programs=len(programs),
-        pieces=Pieces(sum(len(p.pieces) for p in programs), compiled, len(backends)),
+        pieces=Pieces(sum(len(p.piece_keys) for p in programs), len(compiled), len(distinct)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
         guards=_guards(programs),

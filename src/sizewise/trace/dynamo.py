@@ -29,10 +29,12 @@ from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..locks import ForkLock
-from .evidence import Effect, GuardRecord, record, returned_values, side_effects
+from ..traced.guards import GuardRecord
+from ..traced.paths import ARGUMENT, MODULE, SourcePath
+from .evidence import Effect, record, returned_values, side_effects
 from .positive import positive_sizes
 from .problems import explain
-from .sources import ARGUMENT, MODULE, SourcePath, path_of
+from .sources import path_of
 
 _MARKER_BASE = 2**40
 _counter = itertools.count()
@@ -178,14 +180,6 @@ def _refuse_if_disabled() -> None:
 def _own_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous copy: marks and writes stay off the user's tensor."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
-
-
-def argument_path(root: str, call: Call) -> str | None:
-    """The user's path of a local of the traced function, or None for another local."""
-    index = root.removeprefix(ARGUMENT)
-    if index == root or not index.isdigit():
-        return None
-    return call.passed[int(index)].path
 
 
 def is_int_marker(value: Any) -> bool:

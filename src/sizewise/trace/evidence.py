@@ -18,11 +18,9 @@ from typing import Any
 import torch
 
 from ..errors import trace as errors
+from ..traced.guards import RETURNED, GuardRecord
 from .lines import stack_location
-from .sources import MODULE, SourcePath, path_of
-
-RETURNED = "RETURNED"
-"""The kind of a record that is no guard of Dynamo's: a value that is returned as it is."""
+from .sources import path_of
 
 _COMPUTED = ("TensorVariable", "SymNodeVariable", "UnspecializedPythonVariable")
 
@@ -31,27 +29,6 @@ HARMLESS_EFFECTS = (
     "._active_collector",
 )
 """Side effects that leave nothing behind, by the end of the name Dynamo gives them."""
-
-
-@dataclass
-class GuardRecord:
-    """One guard Dynamo made: its kind, what it is on, and an argument some kinds have.
-
-    ``path`` is None where the guard is on no value (sizes, ambient state) or where its source is of a class
-    that `sources` does not know; ``source`` names that class.
-    """
-
-    kind: str
-    name: str
-    path: SourcePath | None
-    source: str
-    attribute: str = ""
-    other: SourcePath | None = None
-    """The second place of a guard on two of them."""
-
-    @property
-    def in_words(self) -> str:
-        return f"{self.kind} on {str(self.path).replace(MODULE, 'self') if self.path else self.name or 'the process'}"
 
 
 @dataclass(frozen=True)

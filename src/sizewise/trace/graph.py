@@ -13,60 +13,24 @@ from torch import fx, nn
 from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
+from ..traced import Assumption, GraphInput, Output, SizeFunction, SourcePath, Traced
+from ..traced.paths import MODULE, argument_path, module_path
 from . import dynamo
-from .evidence import GuardRecord
 from .lines import node_location, whole_path
-from .outputs import Output, read_template
+from .outputs import read_template
 from .problems import asserted_at, data_dependent, side_effect
-from .shapes import GENERAL_WAY_OUT, Assumption, SizeFunction, SymbolTable, expression, settle, way_out
-from .sources import MODULE, SourcePath
+from .shapes import GENERAL_WAY_OUT, SymbolTable, expression, settle, way_out
 
 
-@dataclass(frozen=True)
-class GraphInput:
-    """One placeholder.
-
-    ``kind``: ``parameter``, ``buffer`` or ``attribute`` (a tensor of the module at ``steps``), ``dynamic``
-    (the argument ``path``), ``persistent`` (an argument bound once), ``derived`` (made from another input
-    by a recipe), or ``size`` (the size ``path.shape[axis]``).
-    """
-
-    kind: str
-    name: str
-    path: str
-    steps: tuple[tuple[str, Any], ...] = ()
-    axis: int | None = None
-    shape: tuple[int | SizeFunction, ...] = ()
-    stride: tuple[int | SizeFunction, ...] = ()
-    dtype: torch.dtype | None = None
-    device: torch.device | None = None
-    recipe: str = ""
-
-
-@dataclass
-class TracedGraph:
+@dataclass(kw_only=True)
+class TracedGraph(Traced):
     """The result of one trace. ``graph`` keeps torch's own example values in ``meta``."""
 
-    owner: str
     graph: fx.GraphModule
-    inputs: list[GraphInput]
-    template: Output
-    spec: DimSpec
-    dims: dict[str, Dim]
-    policy: dict[str, str]
     symbols: SymbolTable
-    assumptions: list[Assumption]
-    guards: list[GuardRecord]
-    call: Call
     fake_mode: Any
     context: Any
-    scope: dict[str, Any] = field(default_factory=dict)
-    code: frozenset[Any] = frozenset()
-    """The code objects the trace went through."""
     seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    blocks: str = ""
-    """How equal blocks were traced, in words; '' where there are none."""
     settled: set[Any] = field(default_factory=set)
     """Conditions on sizes that were decided; a compiler may add more."""
 
@@ -124,7 +88,7 @@ def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:
 
 def _user_path(source: SourcePath, call: Call) -> str | None:
     """The argument path of a source, or None when it is not an argument."""
-    root = dynamo.argument_path(source.root, call) if source.root_kind == "local" else None
+    root = argument_path(source.root, call) if source.root_kind == "local" else None
     if root is None or any(kind != "item" for kind, _ in source.steps):
         return None
     return root + "".join(f"[{key!r}]" for _, key in source.steps)
@@ -187,12 +151,6 @@ def _input(node: fx.Node, raw: dynamo.RawTrace, module: nn.Module, symbols: Symb
     elif len(source.steps) >= 2 and source.steps[-2] == ("attr", "_buffers"):
         kind = "buffer"
     return GraphInput(kind, node.name, module_path(source.steps), source.steps, **meta)
-
-
-def module_path(steps: tuple[tuple[str, Any], ...]) -> str:
-    """The dotted name of a module's tensor: ``encoder.layer.0.weight``."""
-    registries = {("attr", "_modules"), ("attr", "_parameters"), ("attr", "_buffers")}
-    return ".".join(str(key) for kind, key in steps if (kind, key) not in registries)
 
 
 def _size(value: Any, symbols: SymbolTable) -> int | SizeFunction:

@@ -1,14 +1,12 @@
 """The output template: what the forward returned, with graph outputs in place of its tensors.
 
 Dynamo's graph is a flat list. Keys, constants and container classes live in the code around it,
-which is run once with stand-ins; this file reads the result. Containers are known by import path,
-so a template can be written down and read back without pickle.
+which is run once with stand-ins; this file reads the result.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,24 +16,7 @@ import torch
 
 from ..calls import CONSTANT_TYPES
 from ..errors import trace as errors
-
-
-@dataclass(frozen=True)
-class Output:
-    """A node of the template.
-
-    ``kind``: ``graph`` (graph output ``index``), ``input`` (argument ``path``), ``tensor`` (parameter or
-    buffer at ``path``), ``constant`` (``value``), or a container: ``tuple``, ``list``, ``dict`` (any dict
-    class), ``namedtuple``, ``structseq``, ``fields`` (a dataclass, transformers' ModelOutput included).
-    """
-
-    kind: str
-    index: int = -1
-    path: str = ""
-    value: Any = None
-    cls: str = ""
-    keys: tuple[Any, ...] = ()
-    children: tuple[Output, ...] = ()
+from ..traced.outputs import Output, find_class
 
 
 def read_template(
@@ -155,12 +136,3 @@ class _Reader:
         raise errors.OutputClass(
             owner=self.owner, type_name=f"a {cls.__module__}.{cls.__qualname__}", path=path, problem=problem
         )
-
-
-def find_class(name: str) -> type:
-    """The class at ``module:qualname``."""
-    module, _, qualname = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    return found

@@ -12,11 +12,11 @@ from torch import fx
 
 from ..calls import Call
 from ..errors import trace as errors
+from ..traced.paths import ARGUMENT, MODULE
 from .breaks import graph_break
 from .evidence import Effect
 from .lines import node_location, user_location
 from .shapes import expression
-from .sources import ARGUMENT, MODULE
 
 _DATA_DEPENDENT = ("data-dependent expression", "Could not guard on data-dependent", "data dependent")
 

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -19,6 +18,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..dims import Dim
+from ..traced.sizes import Assumption, SizeFunction
 
 ENUMERATION_LIMIT = 1_000_000
 """Points up to which an assumption is decided by trying every size in range."""
@@ -27,17 +27,6 @@ ENUMERATION_LIMIT = 1_000_000
 def expression(value: Any) -> sympy.Basic:
     """The sympy expression of a size, bool or int."""
     return value.node.expr if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)) else sympy.sympify(value)
-
-
-@dataclass(frozen=True)
-class SizeFunction:
-    """An expression over dims as Python source, e.g. ``2*batch + 1``."""
-
-    source: str
-    dims: tuple[str, ...]
-
-    def __call__(self, sizes: Mapping[str, int]) -> Any:
-        return eval(self.source, {"math": math, "torch": torch}, dict(sizes))
 
 
 class SymbolTable:
@@ -57,19 +46,6 @@ class SymbolTable:
         renamed = expr.xreplace({s: sympy.Symbol(self.names[s], integer=True) for s in expr.free_symbols})
         used = tuple(sorted({self.names[s] for s in expr.free_symbols}))
         return SizeFunction(PythonPrinter().doprint(renamed), used)
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """Something a trace took for granted about sizes, and how it was settled."""
-
-    text: str
-    verdict: str
-    """``proved`` (true for every size in range), ``checked`` (at entry) or ``refuted``."""
-    method: str = ""
-    counterexample: tuple[tuple[str, int], ...] = ()
-    relation: tuple[str, str] | None = None
-    """Two dims that have to be equal, when the verdict is ``checked``."""
 
 
 def settle(expr: sympy.Basic, table: SymbolTable) -> Assumption:

@@ -6,14 +6,10 @@ not know has no path; the caller refuses it. Nothing is guessed from text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-MODULE = "__sizewise_module__"
-"""The name of the module in the traced function."""
-ARGUMENT = "__sizewise_argument_"
-"""What an argument's name in it starts with; its number follows."""
+from ..traced.paths import SourcePath
 
 # Wrappers that say how a value is treated and add no step to the path.
 _TRANSPARENT = {
@@ -44,54 +40,6 @@ _FIXED = {
     "NamedTupleFieldsSource": ("attr", "_fields"),
     "DataclassFieldsSource": ("attr", "__dataclass_fields__"),
 }
-
-_READ: dict[str, Callable[[Any, Any], Any]] = {
-    "attr": getattr,
-    "item": lambda value, key: value[key],
-    "key": lambda value, key: list(value)[key],
-    "key_item": lambda value, key: list(value.values())[key],
-    "type": lambda value, _: type(value),
-    "dict": lambda value, _: value.__dict__,
-    "call": lambda value, _: value(),
-}
-_TEXT = {
-    "attr": ".{0}",
-    "item": "[{0!r}]",
-    "key": " (key {0})",
-    "key_item": " (item {0})",
-    "type": " (its class)",
-    "dict": ".__dict__",
-    "call": "()",
-}
-
-
-@dataclass(frozen=True)
-class SourcePath:
-    """A root and the steps from it.
-
-    ``root_kind``: ``local`` or ``global`` (a name), or ``module`` (an imported module's name). A step is
-    (``attr`` | ``item`` | ``key`` | ``key_item`` | ``type`` | ``dict`` | ``call``, argument); ``key`` and
-    ``key_item`` count the entries of a dict.
-    """
-
-    root_kind: str
-    root: str
-    steps: tuple[tuple[str, Any], ...] = ()
-    size_axis: int | None = None
-
-    def fetch(self, root_value: Any) -> Any:
-        """The object at the path, starting from ``root_value``."""
-        value = root_value
-        for kind, key in self.steps:
-            value = _READ[kind](value, key)
-        return value
-
-    def parent(self) -> SourcePath:
-        return SourcePath(self.root_kind, self.root, self.steps[:-1])
-
-    def __str__(self) -> str:
-        text = "".join(_TEXT[kind].format(key) for kind, key in self.steps)
-        return f"{self.root}{text}" + ("" if self.size_axis is None else f".size({self.size_axis})")
 
 
 def path_of(source: Any) -> SourcePath | None:

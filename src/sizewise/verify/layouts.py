@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
+from ..caller import BuiltProgram
 from ..errors import build as errors
-from ..program import Program, Variant, load_caller
+from ..program import Variant, load_caller
 from ..split import Piece
-from ..trace.shapes import SizeFunction
+from ..traced import SizeFunction
 
 
-def with_layout_checks(program: Program, scope: Mapping[str, Any]) -> Program:
+def with_layout_checks(program: BuiltProgram) -> BuiltProgram:
     """The same program with a check in front of every piece."""
     variants = []
     for variant in program.variants:
@@ -26,11 +27,11 @@ def with_layout_checks(program: Program, scope: Mapping[str, Any]) -> Program:
             _checked(program, piece, backend.range_entries[variant.sizes].runnable)
             for piece, backend in zip(program.pieces, program.backends, strict=True)
         ]
-        variants.append(Variant(variant.sizes, load_caller(program.source, scope, checks, "checked")))
+        variants.append(Variant(variant.sizes, load_caller(program.source, program.scope, checks, "checked")))
     return replace(program, variants=variants)
 
 
-def _checked(program: Program, piece: Piece, runnable: Callable[[list[Any]], Sequence[Any]]) -> Any:
+def _checked(program: BuiltProgram, piece: Piece, runnable: Callable[[list[Any]], Sequence[Any]]) -> Any:
     symbols = program.traced.symbols
     holders = [node for node in piece.graph.graph.nodes if node.op == "placeholder"]
     expected: list[Any] = []
@@ -72,7 +73,7 @@ def _sizes(inputs: list[Any], expected: list[Any], sizes_at: Mapping[int, SizeFu
     return sizes
 
 
-def _compare(program: Program, piece: Piece, item: Any, tensor: torch.Tensor, sizes: Mapping[str, int]) -> None:
+def _compare(program: BuiltProgram, piece: Piece, item: Any, tensor: torch.Tensor, sizes: Mapping[str, int]) -> None:
     name, shape, stride = item
     shape = tuple(_value(size, sizes, seen) for size, seen in zip(shape, tensor.shape, strict=True))
     stride = tuple(_value(step, sizes, seen) for step, seen in zip(stride, tensor.stride(), strict=True))

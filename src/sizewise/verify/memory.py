@@ -17,7 +17,7 @@ import torch
 from ..dims import Dim
 from ..errors import config as errors
 from ..trace.graph import TracedGraph
-from ..trace.shapes import SizeFunction
+from ..traced import SizeFunction
 from .machine import allocation_failure, available
 from .samples import sizes_in_words
 from .state import in_words as first_line

@@ -10,7 +10,7 @@ import torch
 
 from ..calls import Call
 from ..dims import Dim, DimSpec
-from ..trace.graph import TracedGraph
+from ..trace import TracedGraph
 
 MANY_DIMS = 2
 """Dims up to which every combination of sizes is tried."""

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from ..built import Outcome
 from ..calls import Call
 from ..errors import SizewiseError
 from ..errors import build as errors
-from ..trace.graph import TracedGraph
+from ..trace import TracedGraph
 from .exact import ExactReference
 from .machine import allocation_failure
 from .memory import Budget
 from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
 from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One size, and what came of it: ``equal``, or ``not checked`` for a reason; anything else is an error."""
-
-    sizes: Mapping[str, int]
-    verdict: str
-    why: str = ""
 
 
 def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from ..sources import MODULE
+from ...traced.paths import MODULE
 from .alike import NotAlike, Run
 
 _PLAIN = (bool, int, float, str)

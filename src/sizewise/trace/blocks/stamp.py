@@ -19,11 +19,11 @@ from torch import fx, nn
 from ...calls import Call
 from ...dims import DimSpec
 from ...errors import SizewiseError
+from ...traced.paths import MODULE, SourcePath
 from .. import dynamo
 from ..evidence import GuardRecord
 from ..problems import SizeGuard
 from ..shapes import expression
-from ..sources import MODULE, SourcePath
 from .alike import NotAlike, Run
 from .markers import Recorder, flatten, marked, number_sources, source_name, symbolic
 
