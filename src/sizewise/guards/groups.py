@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import contains, getitem, is_
 from typing import Any
 
 from ..calls import CONSTANT_TYPES
+from .portable import portable
 from .watch import watch
 
 _MISSING = object()
@@ -35,6 +36,10 @@ class Group:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """(label, value) in words that mean the same in another process."""
+        return [(label, portable(value)) for label, value in zip(self.labels, self.known, strict=True)]
 
     def intact(self) -> bool:
         raise NotImplementedError
@@ -136,6 +141,10 @@ class AbsentGroup(Group):
         self._names = [name for _, name, _ in places]
         super().__init__([label for _, _, label in places], [], list)
 
+    def summary(self) -> list[tuple[str, str]]:
+        places = zip(self._owners, self._names, self.labels, strict=True)
+        return [(f"{label}.{name}", "there" if name in owner else "absent") for owner, name, label in places]
+
     def intact(self) -> bool:
         return not any(map(contains, self._owners, self._names))
 
@@ -162,6 +171,13 @@ class OwnersGroup(Group):
 
     def __len__(self) -> int:
         return len(self.labels) + sum(map(len, self.inner))
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Of the objects alone; ``inner`` has its own."""
+        return [(f"the class of {label or 'the module'}", portable(value)) for label, value in self._pairs()]
+
+    def _pairs(self) -> Iterable[tuple[str, type]]:
+        return zip(self.labels, self.known, strict=True)
 
     def _watch(self) -> Callable[[], bool] | None:
         """None after some changes: a module that sets attributes at every call would need a new one each time."""
@@ -197,6 +213,9 @@ class EnvironmentGroup(Group):
     def __init__(self) -> None:
         super().__init__(["os.environ"], [], lambda: [dict(os.environ)])
 
+    def summary(self) -> list[tuple[str, str]]:
+        return [("os.environ", repr(sorted(self.known[0].items())))]
+
     def intact(self) -> bool:
         return self.read() == self.known
 
@@ -215,6 +234,10 @@ class HooksGroup(Group):
     def __init__(self, places: Sequence[tuple[Any, str]]) -> None:
         self._dicts = [hooks for hooks, _ in places]
         super().__init__([label for _, label in places], [], list)
+
+    def summary(self) -> list[tuple[str, str]]:
+        pairs = zip(self._dicts, self.labels, strict=True)
+        return [(f"the hooks of {label or 'the module'}", f"{len(hooks)}") for hooks, label in pairs]
 
     def intact(self) -> bool:
         return not any(self._dicts)
@@ -238,6 +261,10 @@ class KeysGroup(Group):
         labels = [label for _, label in places]
         super().__init__(labels, [], lambda: [list(map(list, small)), list(map(len, large))])
 
+    def summary(self) -> list[tuple[str, str]]:
+        pairs = zip(self._values, self._entries, self.labels, strict=True)
+        return [(f"the keys of {label}", _keys_in_words(value, entries)) for value, entries, label in pairs]
+
     def intact(self) -> bool:
         return self.read() == self.known
 
@@ -246,6 +273,13 @@ class KeysGroup(Group):
             if list(value) != entries:
                 return f"the keys of {label} were {_short(entries)} and are {_short(list(value))}"
         return None
+
+
+def _keys_in_words(value: Any, entries: list[Any]) -> str:
+    if len(entries) > _SMALL:
+        return "many"  # a registry, which grows by what else a process imports
+    words = list(map(portable, entries))
+    return ", ".join(sorted(words) if isinstance(value, (set, frozenset)) else words)
 
 
 def _in_words(label: str, known: Any, value: Any) -> str:

@@ -7,7 +7,6 @@ stale: an equal constant under a new object is no change.
 
 from __future__ import annotations
 
-import os
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,19 +17,18 @@ from ..calls import CONSTANT_TYPES
 from ..errors import state as state_errors
 from ..errors import trace as errors
 from ..traced import GuardRecord, SourcePath, Traced
+from ..traced.code import TracedCode, digest
 from ..traced.guards import RETURNED
 from ..traced.paths import MODULE, argument_path, module_path
 from ..traced.registries import REGISTRIES
 from .groups import Group, OwnersGroup
 from .places import Places
+from .portable import is_library
 from .table import TREATMENT
 
 _HOOKS_THAT_RUN = ("_forward_hooks", "_forward_pre_hooks")
 _KEYS = {"DICT_CONTAINS", "DICT_NOT_CONTAINS", "DICT_KEYS_MATCH", "DICT_VERSION", "MAPPING_KEYS_CHECK"}
 _MEMBERS = {"SET_CONTAINS", "SET_NOT_CONTAINS"}
-_ENVIRONMENT_FILES = (os.getenv.__code__.co_filename, os.__file__)
-"""Where the code of ``os.getenv`` and ``os.environ`` says it is from."""
-_SITE = "site-packages"
 _OWNERS = {"NOT_PRESENT_IN_GENERIC_DICT", "HASATTR"}
 
 
@@ -70,6 +68,13 @@ class Snapshot:
                 if isinstance(value, CONSTANT_TYPES) and not label.startswith("the global __"):
                     found[label] = f"{type(value).__name__} {value!r}"
         return found
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Every value by name, in words that mean the same in another process."""
+        found: list[tuple[str, str]] = []
+        for group in self._flat():
+            found += group.summary()
+        return sorted(found)
 
     def _flat(self) -> Iterator[Group]:
         for group in self._groups:
@@ -117,33 +122,46 @@ class Snapshot:
                 why = f"its value cannot be read again ({type(problem).__name__}: {problem})"
                 raise errors.UnclassifiedGuard(owner=self.owner, guard=guard.in_words, why=why) from problem
 
-    def _keep_functions(self, module: nn.Module, traced: frozenset[types.CodeType]) -> None:
+    def _keep_functions(self, module: nn.Module, traced: TracedCode) -> None:
         """The functions a trace went through that no guard is on: Dynamo guards a class, not what is in it.
 
         Of classes that are not a library's all methods are kept, of the others those whose code was traced.
         """
+        names = traced.names()
         for leaf in self._classes:
             for cls in leaf.__mro__:
                 if cls in (object, nn.Module):
                     continue
                 for name, member in vars(cls).items():
                     function = _function_of(member)
-                    if function is None:
-                        continue
-                    own = not _is_library(cls.__module__) and not name.startswith("__")
-                    if name == "forward" or own or (function.__code__ in traced and not _is_library(cls.__module__)):
-                        self._places.value(leaf, "attr", name, f"{leaf.__name__}.{name}")
-                    if function.__code__ in traced and not _is_library(function.__module__):
-                        self._places.code(function)
-        if any(code.co_filename in _ENVIRONMENT_FILES for code in traced):
+                    if function is not None:
+                        self._keep_function(leaf, cls, name, function, traced, names)
+        if traced.reads_environment:
             self._places.environment()
-        if any("requires_grad" in code.co_names for code in traced):
+        if traced.asks_requires_grad:
             self._places.flags(module)
-        own_code = [code for code in traced if not _is_in_library(code)]
-        if any({"vars", "__dict__"} & {*code.co_names} for code in own_code):
+        if traced.reads_dicts:
             # Dynamo puts no guard on what is read through the dict of an object.
             for value, label in self._objects:
                 self._places.attributes(value, label)
+
+    def _keep_function(
+        self,
+        leaf: type,
+        cls: type,
+        name: str,
+        function: types.FunctionType,
+        traced: TracedCode,
+        names: frozenset[str],
+    ) -> None:
+        own = not is_library(cls.__module__) and not name.startswith("__")
+        code = function.__code__
+        # By name first: to digest all code of all classes would take long.
+        went_through = code.co_qualname in names and (code.co_qualname, digest(code)) in traced.digests
+        if name == "forward" or own or (went_through and not is_library(cls.__module__)):
+            self._places.value(leaf, "attr", name, f"{leaf.__name__}.{name}")
+        if went_through and not is_library(function.__module__):
+            self._places.code(function)
 
     def _keep(self, guard: GuardRecord, path: SourcePath, with_value: bool) -> None:
         for length in range(1, len(path.steps) + (1 if with_value else 0)):
@@ -158,7 +176,7 @@ class Snapshot:
         label = _label(path)
         if guard.kind == RETURNED:
             self._places.contents(value, label)
-        elif isinstance(value, types.FunctionType) and not _is_library(value.__module__):
+        elif isinstance(value, types.FunctionType) and not is_library(value.__module__):
             self._places.code(value)
         elif guard.kind == "TYPE_MATCH" and type(value).__module__ != "builtins":
             self._classes.add(type(value))
@@ -233,18 +251,6 @@ def _function_of(member: Any) -> types.FunctionType | None:
     if isinstance(member, (classmethod, staticmethod)):
         member = member.__func__
     return member if isinstance(member, types.FunctionType) else None
-
-
-def _is_library(module: str | None) -> bool:
-    """Whether nobody is expected to replace what is in this Python module while it serves."""
-    return (module or "").partition(".")[0] in ("torch", "transformers", "os")
-
-
-def _is_in_library(code: types.CodeType) -> bool:
-    file = code.co_filename
-    # The standard library is beside os.py, frozen modules have no file.
-    standard = file.startswith("<frozen") or (file.startswith(os.path.dirname(os.__file__)) and _SITE not in file)
-    return standard or any(f"/{package}/" in file for package in ("torch", "transformers"))
 
 
 def _label(path: SourcePath) -> str:

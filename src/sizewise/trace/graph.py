@@ -14,6 +14,7 @@ from ..calls import Call
 from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..traced import Assumption, GraphInput, Output, SizeFunction, SourcePath, Traced
+from ..traced.code import TracedCode
 from ..traced.paths import MODULE, argument_path, module_path
 from . import dynamo
 from .lines import node_location, whole_path
@@ -76,7 +77,7 @@ def interpret(
         fake_mode=raw.fake_mode,
         context=raw.context,
         scope=raw.scope,
-        code=_code(raw),
+        code=TracedCode.of(_code(raw)),
     )
     traced.settled = set(_conditions(raw.fake_mode.shape_env))
     return traced

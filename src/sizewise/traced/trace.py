@@ -9,6 +9,7 @@ import torch
 
 from ..calls import Call
 from ..dims import Dim, DimSpec
+from .code import TracedCode
 from .guards import GuardRecord
 from .outputs import Output
 from .sizes import Assumption, SizeFunction
@@ -51,8 +52,8 @@ class Traced:
     """The call it was made for."""
     scope: dict[str, Any] = field(default_factory=dict)
     """The globals that paths start from."""
-    code: frozenset[Any] = frozenset()
-    """The code objects the trace went through."""
+    code: TracedCode = field(default_factory=TracedCode)
+    """The code the trace went through."""
     notes: list[str] = field(default_factory=list)
     blocks: str = ""
     """How equal blocks were traced, in words; '' where there are none."""

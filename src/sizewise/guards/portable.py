@@ -1,0 +1,50 @@
+"""Values in words that mean the same in another process: for the question whether a module is what another was."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..calls import CONSTANT_TYPES
+from ..traced.code import digest
+
+
+def portable(value: Any) -> str:
+    """``value`` in words. Of an object only its class: what was read of it is among the values by itself."""
+    if isinstance(value, CONSTANT_TYPES):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, nn.Module):
+        return f"module {_name_of(type(value))}"
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, type):
+        return f"class {_name_of(value)}"
+    if isinstance(value, types.FunctionType):
+        code = "" if is_library(value.__module__) else f" {digest(value.__code__)}"
+        return f"function {value.__module__}.{value.__qualname__}{code}"
+    if isinstance(value, (classmethod, staticmethod)):
+        return f"{type(value).__name__} {portable(value.__func__)}"
+    if isinstance(value, types.MethodType):
+        return f"method {portable(value.__func__)}"
+    if isinstance(value, types.CodeType):
+        return f"code {digest(value)}"
+    if isinstance(value, types.ModuleType):
+        return f"import {value.__name__}"
+    if isinstance(value, (types.BuiltinFunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"builtin {value}" if not isinstance(value, types.BuiltinFunctionType) else f"builtin {value.__name__}"
+    if isinstance(value, tuple):
+        return f"{type(value).__name__} ({', '.join(map(portable, value))})"
+    size = f" of {len(value)}" if isinstance(value, (list, dict, set, frozenset)) else ""
+    return f"a {_name_of(type(value))}{size}"
+
+
+def _name_of(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def is_library(module: str | None) -> bool:
+    """Whether nobody is expected to replace what is in this Python module while it serves."""
+    return (module or "").partition(".")[0] in ("torch", "transformers", "os")

@@ -1,0 +1,1 @@
+"""Programs on disk: written down as plain data and generated source, read back without a compiler."""

@@ -1,0 +1,69 @@
+"""The code that a trace went through: what is known of it while it is there, and what is known once it is written down.
+
+A code object is known by what it does: its digest says nothing of files and lines, so that a checkout may move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import types
+from dataclasses import dataclass
+
+_ENVIRONMENT_FILES = (os.getenv.__code__.co_filename, os.__file__)
+"""Where the code of ``os.getenv`` and ``os.environ`` says it is from."""
+_SITE = "site-packages"
+_LIBRARIES = ("torch", "transformers")
+
+
+@dataclass(frozen=True)
+class TracedCode:
+    """``digests`` by qualified name, of every function; the flags are about what the trace does not say by guards."""
+
+    digests: frozenset[tuple[str, str]] = frozenset()
+    """(qualified name, digest)."""
+    reads_environment: bool = False
+    asks_requires_grad: bool = False
+    reads_dicts: bool = False
+    """Whether code outside of libraries reads attributes through ``vars`` or ``__dict__``."""
+
+    @classmethod
+    def of(cls, codes: frozenset[types.CodeType]) -> TracedCode:
+        own = [code for code in codes if not is_in_library(code)]
+        return cls(
+            frozenset((code.co_qualname, digest(code)) for code in codes),
+            any(code.co_filename in _ENVIRONMENT_FILES for code in codes),
+            any("requires_grad" in code.co_names for code in codes),
+            any({"vars", "__dict__"} & {*code.co_names} for code in own),
+        )
+
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.digests)
+
+
+def digest(code: types.CodeType) -> str:
+    """SHA-256 (hex) of what ``code`` does: its instructions, constants and names."""
+    found = hashlib.sha256()
+    _add(code, found)
+    return found.hexdigest()
+
+
+def _add(code: types.CodeType, found: hashlib._Hash) -> None:
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    found.update(repr((code.co_argcount, code.co_kwonlyargcount, code.co_flags, names)).encode())
+    found.update(code.co_code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _add(constant, found)
+        elif isinstance(constant, frozenset):
+            found.update(repr(sorted(map(repr, constant))).encode())
+        else:
+            found.update(repr(constant).encode())
+
+
+def is_in_library(code: types.CodeType) -> bool:
+    """Whether nobody is expected to change this code while it serves."""
+    file = code.co_filename
+    # The standard library is beside os.py, frozen modules have no file.
+    standard = file.startswith("<frozen") or (file.startswith(os.path.dirname(os.__file__)) and _SITE not in file)
+    return standard or any(f"/{package}/" in file for package in _LIBRARIES)
