@@ -24,7 +24,7 @@ from .config.resolve import Resolved
 from .counters import Counters
 from .diagnose import refuse_shared_example
 from .dims import Dim, DimSpec, dims_of
-from .dispatch import MISS, Entry
+from .dispatch import MISS, Entry, make_entry
 from .errors import SizewiseError
 from .errors import build as errors
 from .errors import trace as trace_errors
@@ -40,15 +40,13 @@ from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
 from .trace.dynamo import release
 from .trace.graph import check_compilers_conditions
-from .traced import GraphInput, Traced
-from .traced.paths import MODULE, module_path
+from .traced import Traced
 from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
 from .verify.selftest import self_test
 from .verify.sharing import excess, sharing
 from .verify.state import ModuleState, in_words, own_copy
 from .verify.tolerance import tensors_of
-from .weights import WeightBinding
 
 _REPORT = 'report the module, with CompilationConfig(backend="eager") tried as well.'
 
@@ -164,17 +162,14 @@ class Builder:
         return entries, outcomes
 
     def _entry(self, program: Program) -> Entry:
-        weights = WeightBinding(
-            self.target.module, program.weight_inputs, self.target.owner, writes=program.effects.writes_module
-        )
-        watched = WeightBinding(self.target.module, _looked_at(program), self.target.owner)
         replaced = self.target.original if self.target.method == "forward" else None
         key = id(program.traced)
         if key not in self._snapshots:
             # The traced graph is kept beside it, so that its id stays its own.
             self._snapshots[key] = program.traced, Snapshot(program.traced, self.target.module, replaced)
         _, snapshot = self._snapshots[key]
-        return Entry(program, self.target.signature, weights, watched, snapshot, self.target.device_type, self.state)
+        target = self.target
+        return make_entry(program, target.module, target.signature, snapshot, target.device_type, self.state)
 
     def _trace(self, call: Call, backed: frozenset[str]) -> list[TracedGraph]:
         module = self.target.module
@@ -319,20 +314,6 @@ class Builder:
         with self.timeline.phase("self_test"):
             written = program.effects.written_parameters
             return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
-
-
-def _looked_at(program: Program) -> list[GraphInput]:
-    """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
-    read = {item.path for item in program.weight_inputs}
-    found: dict[str, GraphInput] = {}
-    for guard in program.traced.guards:
-        path = guard.path
-        if guard.kind != "TENSOR_MATCH" or path is None or path.root != MODULE:
-            continue
-        name = module_path(path.steps)
-        if name not in read and all(kind in ("attr", "item") for kind, _ in path.steps):
-            found[name] = GraphInput("attribute", name, name, path.steps)
-    return list(found.values())
 
 
 def _dims_in(traced: TracedGraph, interval: Range) -> dict[str, Dim]:

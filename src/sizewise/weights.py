@@ -57,6 +57,10 @@ class WeightBinding:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def layouts(self) -> list[tuple[Any, ...]]:
+        """(class, shape, strides, dtype, device) of each tensor as it was bound, and which tensor before it it is."""
+        return [(*layout, first) for layout, first in zip(self._layouts, self._repeated, strict=True)]
+
     def fetch(self) -> list[Any]:
         """The tensors as they are now.
 

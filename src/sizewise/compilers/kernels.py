@@ -59,7 +59,7 @@ def build(kernels: Sequence[Kernel], cache: Any, submit: Callable[..., Any]) -> 
         return functools.cache(lambda: [only()])
     bindings = {
         "entry_function": "kernels",
-        "call_entry_function": "return kernels();",
+        "call_entry_function": "return kernels(self);",
         "extra_parse_arg": _escaped(_bindings(kernels)),
     }
     joined: Any = type("JoinedKernels", (cache,), bindings)
@@ -90,7 +90,7 @@ def _joined(kernels: Sequence[Kernel]) -> str:
 def _bindings(kernels: Sequence[Kernel]) -> str:
     calls = "\n".join(_binding(number, kernel) for number, kernel in enumerate(kernels))
     methods = ", ".join(
-        f'{{"kernel", reinterpret_cast<PyCFunction>(kernel_{number}_py), METH_FASTCALL, ""}}'
+        f'{{"kernel_{number}", reinterpret_cast<PyCFunction>(kernel_{number}_py), METH_FASTCALL, ""}}'
         for number in range(len(kernels))
     )
     return _PREAMBLE + calls + _TABLE.replace("METHODS", methods).replace("COUNT", str(len(kernels)))
@@ -155,10 +155,10 @@ static PyObject* NAME_py(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 _TABLE = """
 static PyMethodDef joined_methods[] = {METHODS};
-static PyObject* kernels() {
+static PyObject* kernels(PyObject* library) {
     PyObject* found = PyTuple_New(COUNT);
     for (Py_ssize_t place = 0; found != nullptr && place < COUNT; ++place) {
-        PyObject* kernel = PyCFunction_New(&joined_methods[place], nullptr);
+        PyObject* kernel = PyCFunction_New(&joined_methods[place], library);
         if (kernel == nullptr) { Py_DECREF(found); return nullptr; }
         PyTuple_SET_ITEM(found, place, kernel);
     }

@@ -53,6 +53,7 @@ def write_program(program: Program) -> Json:
             "asks_requires_grad": traced.code.asks_requires_grad,
             "reads_dicts": traced.code.reads_dicts,
         },
+        "sources": traced.sources,
         "notes": traced.notes,
         "blocks": traced.blocks,
     }
@@ -82,6 +83,7 @@ def read_program(data: Json, source: str) -> Program:
             code["asks_requires_grad"],
             code["reads_dicts"],
         ),
+        sources=data["sources"],
         notes=data["notes"],
         blocks=data["blocks"],
     )
@@ -102,7 +104,10 @@ def _write_effects(effects: Effects) -> Json:
 
 
 def _read_effects(data: Json) -> Effects:
-    return Effects(**{name: frozenset(value) if isinstance(value, list) else value for name, value in data.items()})
+    values: dict[str, Any] = {
+        name: frozenset(value) if isinstance(value, list) else value for name, value in data.items()
+    }
+    return Effects(**values)
 
 
 def _read_spec(data: list[Any]) -> DimSpec:

@@ -15,6 +15,7 @@ from ..dims import Dim, DimSpec
 from ..errors import trace as errors
 from ..traced import Assumption, GraphInput, Output, SizeFunction, SourcePath, Traced
 from ..traced.code import TracedCode
+from ..traced.files import digests_of
 from ..traced.paths import MODULE, argument_path, module_path
 from . import dynamo
 from .lines import node_location, whole_path
@@ -78,6 +79,7 @@ def interpret(
         context=raw.context,
         scope=raw.scope,
         code=TracedCode.of(_code(raw)),
+        sources=digests_of(_code(raw)),
     )
     traced.settled = set(_conditions(raw.fake_mode.shape_env))
     return traced

@@ -63,7 +63,9 @@ def _add(code: types.CodeType, found: hashlib._Hash) -> None:
 
 def is_in_library(code: types.CodeType) -> bool:
     """Whether nobody is expected to change this code while it serves."""
-    file = code.co_filename
-    # The standard library is beside os.py, frozen modules have no file.
-    standard = file.startswith("<frozen") or (file.startswith(os.path.dirname(os.__file__)) and _SITE not in file)
-    return standard or any(f"/{package}/" in file for package in _LIBRARIES)
+    return is_standard(code.co_filename) or any(f"/{package}/" in code.co_filename for package in _LIBRARIES)
+
+
+def is_standard(file: str) -> bool:
+    """Whether a file is of Python's own library: beside os.py, or frozen and no file at all."""
+    return file.startswith("<frozen") or (file.startswith(os.path.dirname(os.__file__)) and _SITE not in file)

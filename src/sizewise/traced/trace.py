@@ -54,6 +54,8 @@ class Traced:
     """The globals that paths start from."""
     code: TracedCode = field(default_factory=TracedCode)
     """The code the trace went through."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """The digests of its files, by module (`files.digests_of`)."""
     notes: list[str] = field(default_factory=list)
     blocks: str = ""
     """How equal blocks were traced, in words; '' where there are none."""

@@ -1,0 +1,205 @@
+"""The programs of one call as files and a manifest, and back to programs that serve.
+
+Files: the caller of each program, the source of each distinct piece, the libraries with their kernels, constants.
+Parameters are not among them: programs bind them by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..calls import Signature
+from ..dispatch import Entry, make_entry
+from ..guards import Snapshot
+from ..program import Variant, load_caller
+from ..ranges import Range
+from ..traced import files as traced_files
+from ..weights import WeightBinding
+from . import loader
+from .record import read_program, write_program
+from .scope import NotThere, read_scope, write_scope
+from .values import NotWritable, decode, encode
+
+if TYPE_CHECKING:
+    from ..caller import BuiltProgram
+
+Json = dict[str, Any]
+Files = dict[str, bytes]
+Difference = tuple[str, str, str]
+"""What differs, what it was, what it is."""
+
+
+class Differs(Exception):
+    """Internal: a saved program is not for this module as it is now."""
+
+    def __init__(self, factor: str, saved: str, seen: str) -> None:
+        super().__init__(f"{factor} was {saved} and is {seen}")
+        self.difference: Difference = (factor, saved, seen)
+
+
+def write_programs(entries: Sequence[Entry]) -> tuple[Json, Files]:
+    """The part of a manifest about ``entries``, which were built for one call, and their files.
+
+    Raises:
+        NotWritable: one of them cannot be saved; the message says why.
+    """
+    writer = _Writer()
+    programs = [writer.program(entry) for entry in entries]
+    return {"programs": programs, "pieces": writer.pieces, "libraries": writer.libraries}, writer.files
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.files: Files = {}
+        self.pieces: dict[str, Json] = {}
+        self.libraries: dict[str, Json] = {}
+        self._known: dict[int, str] = {}
+
+    def program(self, entry: Entry) -> Json:
+        program: BuiltProgram = entry.program  # type: ignore[assignment]
+        text = program.source.encode()
+        name = self._add("program", text, ".py")
+        return {
+            "record": write_program(program),
+            "source": name,
+            "scope": write_scope(program.scope),
+            "variants": [self._variant(program, variant) for variant in program.variants],
+            "state": [encode(value) for value in entry.state],
+            "device": entry.device_type,
+            "values": entry.snapshot.summary(),
+            "layouts": [_layouts(binding) for binding in (entry.weights, entry.watched)],
+        }
+
+    def _variant(self, program: BuiltProgram, variant: Variant) -> Json:
+        pieces = [
+            self._piece(backend.range_entries[variant.sizes].artifact, step.index)
+            for backend, step in zip(program.backends, program.pieces, strict=True)
+        ]
+        return {"sizes": [variant.sizes.start, variant.sizes.end], "pieces": pieces}
+
+    def _piece(self, artifact: Any, index: int) -> str:
+        from .extract import extract
+
+        known = self._known.get(id(artifact))
+        if known is not None:
+            return known
+        if not artifact.source:
+            raise NotWritable(f"piece {index}, for which {artifact.compiler} makes no code")
+        if not artifact.is_raw:
+            raise NotWritable(f"piece {index}, which keeps torch's wrapper around it: {artifact.why_wrapped}")
+        extracted = extract(artifact.source, artifact.runnable.__globals__)
+        name = self._add("piece", extracted.source.encode(), ".py")
+        self.pieces[name] = {
+            "kernels": {kernel: [self._library(file.library), file.name] for kernel, file in extracted.kernels.items()},
+            "constants": {constant: self._constant(tensor) for constant, tensor in extracted.constants.items()},
+        }
+        self._known[id(artifact)] = name
+        return name
+
+    def _library(self, path: str) -> str:
+        content = Path(path).read_bytes()
+        name = self._add("kernels", content, ".so")
+        entry = loader.JOINED if b"PyInit_kernels" in content else loader.ALONE
+        self.libraries[name] = {"entry": entry}
+        return name
+
+    def _constant(self, tensor: torch.Tensor) -> Json:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            raise NotWritable("a constant tensor that is not a plain one on the CPU")
+        raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        name = self._add("constant", raw, ".bin")
+        return {"file": name, "shape": list(tensor.shape), "dtype": encode(tensor.dtype)}
+
+    def _add(self, kind: str, content: bytes, suffix: str) -> str:
+        name = f"{kind}-{hashlib.sha256(content).hexdigest()[:20]}{suffix}"
+        self.files[name] = content
+        return name
+
+
+def read_programs(
+    manifest: Json, read: Callable[[str], bytes], module: nn.Module, signature: Signature, forward: Any
+) -> list[Entry]:
+    """The programs of `write_programs` for ``module``; ``read`` gives a file's verified content.
+
+    Raises:
+        Differs: the module, its source or what is set around it is not what they were built for.
+        NotThere: an operator or class they need is not in this process.
+        ValueError, KeyError, TypeError, OSError, ...: the manifest or a file is not as it was written.
+    """
+    found = [_Candidate(data, read, module, forward) for data in manifest["programs"]]
+    pieces = _load_pieces(manifest, read)
+    return [candidate.entry(pieces, module, signature) for candidate in found]
+
+
+class _Candidate:
+    """One saved program that fits the module."""
+
+    def __init__(self, data: Json, read: Callable[[str], bytes], module: nn.Module, forward: Any) -> None:
+        self.data = data
+        changed = traced_files.difference(data["record"]["sources"])
+        if changed is not None:
+            raise Differs(f"the source of {changed[0]}", changed[1], changed[2])
+        self.program = read_program(data["record"], read(data["source"]).decode())
+        self.state = tuple(decode(value) for value in data["state"])
+        try:
+            self.snapshot = Snapshot(self.program.traced, module, forward)
+        except Exception as problem:
+            raise Differs("the module's structure", "as traced", f"another one ({problem})") from problem
+        _compare_values(data["values"], self.snapshot.summary())
+
+    def entry(self, pieces: Mapping[str, Callable[..., Any]], module: nn.Module, signature: Signature) -> Entry:
+        scope = read_scope(self.data["scope"])
+        for variant in self.data["variants"]:
+            sizes = Range(*variant["sizes"])
+            parts = [pieces[name] for name in variant["pieces"]]
+            label = f"{self.program.traced.owner} {sizes}"
+            self.program.variants.append(Variant(sizes, load_caller(self.program.source, scope, parts, label)))
+        entry = make_entry(self.program, module, signature, self.snapshot, self.data["device"], self.state)
+        for binding, saved in zip((entry.weights, entry.watched), self.data["layouts"], strict=True):
+            for path, before, now in zip(binding.paths, saved, _layouts(binding), strict=True):
+                if before != now:
+                    raise Differs(f"the tensor {path}", str(before), str(now))
+        return entry
+
+
+def _layouts(binding: WeightBinding) -> list[Any]:
+    return [[encode(part) for part in layout] for layout in binding.layouts()]
+
+
+def _compare_values(saved: Sequence[Any], seen: Sequence[tuple[str, str]]) -> None:
+    if [tuple(pair) for pair in saved] == list(seen):
+        return
+    before, now = dict(map(tuple, saved)), dict(seen)
+    for label in sorted(before.keys() | now.keys()):
+        if before.get(label) != now.get(label):
+            raise Differs(label, before.get(label, "not read"), now.get(label, "not there"))
+    raise Differs("the module's values", f"{len(saved)} of them", f"{len(seen)}")
+
+
+def _load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Callable[..., Any]]:
+    contents = {name: read(name) for name in manifest["libraries"]}
+    kernels: dict[str, dict[str, Any]] = {}
+    with loader.on_disk({Path(name).stem: content for name, content in contents.items()}) as paths:
+        for name, library in manifest["libraries"].items():
+            stem = Path(name).stem
+            kernels[name] = loader.load_library(stem.replace("-", "_"), paths[stem], library["entry"])
+    pieces = {}
+    for name, piece in manifest["pieces"].items():
+        names = {kernel: kernels[library][inner] for kernel, (library, inner) in piece["kernels"].items()}
+        names |= {constant: _read_constant(data, read) for constant, data in piece["constants"].items()}
+        pieces[name] = loader.load_piece(read(name).decode(), names, Path(name).stem)
+    return pieces
+
+
+def _read_constant(data: Json, read: Callable[[str], bytes]) -> torch.Tensor:
+    raw = torch.frombuffer(bytearray(read(data["file"])), dtype=torch.uint8)
+    return raw.view(decode(data["dtype"])).reshape(data["shape"])
+
+
+__all__ = ["Differs", "NotThere", "NotWritable", "read_programs", "write_programs"]

@@ -1,0 +1,81 @@
+"""Loads a saved piece: generated source, with kernels from libraries that were built before. No compiler, no Inductor.
+
+Private API: ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr``, whose address Inductor's libraries
+read from an environment variable when they are loaded. Checked on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
+ALONE, JOINED = "kernel", "kernels"
+"""The entries of a library: its one kernel, or a function that gives all."""
+
+
+def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
+    """The kernels of the library at ``path``, by name. ``name`` has to be unique to the library's content.
+
+    Raises:
+        ImportError, OSError: it cannot be loaded.
+    """
+    # The last part is the name in the library's initialisation function.
+    full = f"sizewise_{name}.{entry}"
+    module = sys.modules.get(full)
+    if module is None:
+        loader = importlib.machinery.ExtensionFileLoader(full, str(path))
+        spec = importlib.util.spec_from_loader(full, loader)
+        if spec is None:
+            raise ImportError(f"no library at {path}")
+        with _address():
+            module = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+        sys.modules[full] = module
+    if entry == ALONE:
+        return {ALONE: module.kernel}
+    return {kernel.__name__: kernel for kernel in module.kernels()}
+
+
+@contextmanager
+def _address() -> Iterator[None]:
+    before = os.environ.get(_ADDRESS)
+    os.environ[_ADDRESS] = str(torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ADDRESS]
+        else:
+            os.environ[_ADDRESS] = before
+
+
+@contextmanager
+def on_disk(libraries: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
+    """The libraries as files for as long as they are being loaded; nobody else can write there."""
+    with tempfile.TemporaryDirectory(prefix="sizewise-") as folder:
+        paths = {}
+        for name, content in libraries.items():
+            paths[name] = Path(folder) / f"{name}.so"
+            paths[name].write_bytes(content)
+        yield paths
+
+
+def load_piece(source: str, names: Mapping[str, Any], label: str) -> Callable[[list[Any]], Any]:
+    """The ``call`` of a piece's source, with kernels and constants put beside it under ``names``."""
+    filename = f"<sizewise piece {label}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": f"sizewise_piece_{label}", **names}
+    exec(compile(source, filename, "exec"), namespace)
+    call: Callable[[list[Any]], Any] = namespace["call"]
+    return call
