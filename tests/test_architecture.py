@@ -29,6 +29,7 @@ LAYERS = [
     {"caller"},
     {"dispatch", "key"},
     {"built"},
+    {"saved"},
     {"verify"},
     {"diagnose"},
     {"build", "plan"},

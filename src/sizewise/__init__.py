@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api import compile
+    from .api import compile, load
     from .config.compilation import CompilationConfig
     from .config.dynamic_shapes import DynamicShapesConfig
     from .config.modes import CompilationMode, CUDAGraphMode
@@ -44,6 +44,7 @@ __all__ = [
     "SizewiseError",
     "__version__",
     "compile",
+    "load",
 ]
 
 _HOMES = {
@@ -59,6 +60,8 @@ _HOMES = {
     "RangeEntry": ".piecewise",
     "SizewiseError": ".errors.base",
     "compile": ".api",
+    "load": ".api",
+    "load": ".api",
 }
 
 

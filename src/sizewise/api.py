@@ -5,19 +5,21 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from .config.compilation import CompilationConfig
 from .config.env import check as check_environment
-from .config.presets import preset, preset_not_available
-from .config.stock import unknown_option
 from .errors import config as config_errors
 from .errors import state as errors
 from .module import CompiledModule, Options
+
+if TYPE_CHECKING:
+    from .config.compilation import CompilationConfig
 
 _CHOICES = {
     "outputs": ("copy", "static"),
@@ -75,18 +77,21 @@ def compile(
         BadTarget (SW509), BadOption (SW510), NotAvailable (SW508), ConfigError.
     """
     check_environment()
-    chosen = {"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale}
+    _check_choices({"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale})
+    _refuse_unavailable(persistent=persistent, pad_values=pad_values, outputs=outputs, on_miss=on_miss, decode=decode)
+    settings = Options(dynamic_shapes, _merged(config, mode, options), on_outside, on_stale, name)
+    if target is None:
+        return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
+    return _compile_target(target, options=settings, inplace=inplace, disable=disable)
+
+
+def _check_choices(chosen: Mapping[str, str]) -> None:
     for option, value in chosen.items():
         if value not in _CHOICES[option]:
             legal = [word for word in _CHOICES[option] if (option, word) not in _NOT_YET]
             words = f"one of {', '.join(map(repr, legal))}" if len(legal) > 1 else repr(legal[0])
             todo = f"pass {words}; left out it is {legal[0]!r}" if len(legal) > 1 else "leave it out"
             raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
-    _refuse_unavailable(persistent=persistent, pad_values=pad_values, outputs=outputs, on_miss=on_miss, decode=decode)
-    settings = Options(dynamic_shapes, _merged(config, mode, options), on_outside, on_stale, name)
-    if target is None:
-        return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
-    return _compile_target(target, options=settings, inplace=inplace, disable=disable)
 
 
 def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_miss: str, decode: Any) -> None:
@@ -104,6 +109,10 @@ def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_mi
 
 
 def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
+    # Serving what was saved needs none of these.
+    from .config.compilation import CompilationConfig
+    from .config.presets import preset, preset_not_available
+
     _refuse_typos(options)
     if config is not None and not isinstance(config, CompilationConfig):
         todo = "pass settings as keywords, compile(model, **settings), or as config=CompilationConfig(**settings)"
@@ -124,6 +133,9 @@ def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping
 
 def _refuse_typos(options: Mapping[str, Any]) -> None:
     """A keyword that is nearly one of `compile`'s own is not a setting of the config."""
+    from .config.compilation import CompilationConfig
+    from .config.stock import unknown_option
+
     own = [name for name in inspect.signature(compile).parameters if name not in ("target", "options")]
     for name, value in options.items():
         if name in CompilationConfig.model_fields or name in CompilationConfig.elsewhere:
@@ -159,6 +171,38 @@ def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bo
         return _compiled_function(target, options)
     todo = "pass an nn.Module instance, a plain function, or use it as a decorator on either."
     raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})", todo=todo)
+
+
+def load(
+    path: str | os.PathLike[str],
+    target: Any,
+    *,
+    on_outside: str = "error",
+    on_stale: str = "error",
+    name: str | None = None,
+) -> CompiledModule:
+    """The programs that `CompiledModule.save` wrote, serving for ``target``: no trace, no compiler.
+
+    ``target`` is a module of the class they were built for, with parameters of the same shapes and dtypes, or the
+    function. A bundle holds code: load one only from where you would install a package.
+
+    Raises:
+        NotABundle (SW611): the file is none, or is damaged.
+        BundleDiffers (SW612): it was built for another module, source, version or machine; names what differs.
+        BadTarget (SW509), BadOption (SW510).
+    """
+    check_environment()
+    _check_choices({"on_outside": on_outside, "on_stale": on_stale})
+    if isinstance(target, CompiledModule) or not isinstance(target, nn.Module | types.FunctionType):
+        todo = "pass the nn.Module, or the plain function, that the programs are for."
+        raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})", todo=todo)
+    options = Options(None, None, on_outside, on_stale, name)
+    compiled = (
+        _compiled_function(target, options)
+        if isinstance(target, types.FunctionType)
+        else CompiledModule(target, options)
+    )
+    return compiled._sw_load(Path(path))
 
 
 class FunctionModule(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from .dims import DimSpec
 from .dispatch import Entry
 
 if TYPE_CHECKING:
+    from .config.compilation import CompilationConfig
     from .config.resolve import Resolved
 
 
@@ -28,6 +30,16 @@ class Built:
 
     entries: list[Entry]
     spec: DimSpec
-    resolved: Resolved
+    resolved: Resolved | None
+    """None where the programs were loaded."""
     outcomes: list[Outcome] = field(default_factory=list)
     state: tuple[Any, ...] = ()
+    saved_config: dict[str, Any] | None = None
+    """The config that loaded programs were built with, as JSON."""
+
+    def config(self) -> CompilationConfig:
+        if self.resolved is not None:
+            return self.resolved.config
+        from .config.compilation import CompilationConfig
+
+        return CompilationConfig.from_json(json.dumps(self.saved_config or {}))

@@ -6,8 +6,10 @@ import contextlib
 import copy
 import functools
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -269,10 +271,42 @@ class CompiledModule(nn.Module):
         if generation is None:
             seen = "refresh() has no warm-up to repeat"
             raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
+        if generation.built.resolved is None:
+            seen = "its programs were loaded, and refresh() needs an example to build for"
+            raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
         calls = [
             (entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries
         ]
         return self.warmup_many(calls)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write everything that was built to one file, for `sizewise.load`; the file's path.
+
+        It holds code and no parameters. A fresh process first proves that it loads without a compiler and gives the
+        same bits.
+
+        Raises:
+            NotWarm (SW502): nothing was built.
+            NotSavable (SW613): a program has no form that can be written down; says why.
+            OSError: the file cannot be written.
+        """
+        from .saved.save import save_bundle
+
+        generation = self._sw_generation
+        if generation is None:
+            raise errors.NotWarm(owner=self._sw_owner, seen="there is nothing to save", otherwise="")
+        module = self.__dict__["__wrapped__"]
+        return save_bundle(Path(path), self._sw_owner, module, self._sw_method, generation.built)
+
+    def _sw_load(self, path: Path) -> CompiledModule:
+        """Install the programs of a bundle."""
+        from .saved.save import load_bundle
+
+        with self._sw_lock, self._sw_timeline.phase("load"):
+            module, forward = self.__dict__["__wrapped__"], self._sw_replaced
+            built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
+            self._install(built)
+        return self
 
     def reset(self) -> None:
         """Forget everything that was built; the state is new."""

@@ -20,6 +20,7 @@ from torch import fx
 
 from ..config.checks import check_inductor_options
 from ..trace.dynamo import TRACING
+from .aliases import returns_views
 from .background import Background, finish
 from .base import Artifact
 
@@ -117,8 +118,10 @@ def _why_wrapped(context: Any, inner: list[Any], inputs: int, outputs: int) -> s
     meta = getattr(context, "fw_metadata", None)
     if meta is None:
         return "no metadata on aliases"
+    source = str(getattr(inner[0][1], "source_code", "") or "")
+    if getattr(meta, "num_outputs_aliased", 1) and not returns_views(meta, source):
+        return "outputs that are views of inputs"
     unsafe = {
-        "num_outputs_aliased": "outputs that are views of inputs",
         "num_intermediate_bases": "outputs that share memory",
         "num_outputs_rng_offset": "random numbers",
     }

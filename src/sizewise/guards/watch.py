@@ -8,6 +8,7 @@ Private API: ``torch._C._dynamo.guards.RootGuardManager`` with ``list_getitem_ma
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ def watch(objects: Sequence[Any]) -> Callable[[], bool] | None:
     It notices a class assigned, a whole ``__dict__`` replaced, and any attribute set or removed, also where the
     value is the same as before; not what changes inside a value.
     """
+    if "torch._dynamo.guards" not in sys.modules:
+        return None  # the C++ side would import Dynamo: seconds, for a process that only serves
     try:
         return _manager(list(objects)) if _works() else None
     except Exception:

@@ -108,7 +108,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
             {"text": a.text, "verdict": a.verdict, "method": a.method}
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
         ],
-        config=json.loads(built.resolved.config.to_json()) if built else {},
+        config=json.loads(built.config().to_json()) if built else {},
         cache={"hit": False, "why": "this version builds in memory", "keys": _keys(built)} if built else {},
         counters=counters.as_dict(),
         timeline=timeline.events(),
@@ -127,7 +127,7 @@ def _guards(programs: Sequence[Program]) -> list[str]:
 
 
 def _keys(built: Built) -> list[str]:
-    config = built.resolved.config
+    config = built.config()
     return [key_of(key_factors(entry.program, entry.snapshot, config, entry.state)) for entry in built.entries]
 
 

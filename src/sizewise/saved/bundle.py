@@ -1,0 +1,125 @@
+"""A bundle: one file, a ZIP archive without compression, of a manifest and the files it lists with their digests.
+
+Nothing in it is run, or loaded, before the whole archive was checked: its names, its size, each file's digest. Who
+can write the file can run code in the process that loads it: the digests tell damage, not malice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import bundle as errors
+
+MANIFEST = "manifest.json"
+MOST_FILES = 10_000
+MOST_BYTES = 4 << 30
+"""Larger archives are refused before anything is read."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """What a manifest says about its files."""
+    return {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
+
+
+def write(path: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write a bundle, whole or not at all. The same contents give the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+                text = json.dumps({**manifest, "files": listed(files)}, indent=1).encode()
+                for name, data in {MANIFEST: text, **files}.items():
+                    archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest and the files, each checked against it.
+
+    Raises:
+        NotABundle (SW611): the file is none, is damaged, or holds something that no bundle does.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = _checked_names(archive)
+            contents = {name: archive.read(name) for name in names}
+    except _Refused as problem:
+        raise errors.NotABundle(path=path, problem=str(problem)) from None
+    except FileNotFoundError:
+        raise errors.NotABundle(path=path, problem="there is no such file") from None
+    except OSError as problem:
+        raise errors.NotABundle(path=path, problem=f"it cannot be read ({problem.strerror or problem})") from None
+    except Exception as problem:
+        # Of a damaged archive zipfile raises many kinds.
+        words = f"it is damaged, or no archive at all ({type(problem).__name__}: {problem})"
+        raise errors.NotABundle(path=path, problem=words) from None
+    try:
+        manifest = _checked_manifest(contents.pop(MANIFEST), contents)
+    except _Refused as problem:
+        raise errors.NotABundle(path=path, problem=str(problem)) from None
+    return manifest, contents
+
+
+class _Refused(Exception):
+    """Why an archive is not read."""
+
+
+def _checked_names(archive: zipfile.ZipFile) -> list[str]:
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
+    if len(names) > MOST_FILES:
+        raise _Refused(f"it holds {len(names)} files, and {MOST_FILES} at most are read")
+    if len(set(names)) != len(names):
+        raise _Refused("it holds two files of one name")
+    if MANIFEST not in names:
+        raise _Refused(f"it holds no {MANIFEST}")
+    for entry in entries:
+        if not _NAME.fullmatch(entry.filename):
+            raise _Refused(f"it holds a file with the name {entry.filename!r}, which is no plain one")
+        if entry.is_dir() or (entry.external_attr >> 28) not in (0, 0o10):
+            raise _Refused(f"its {entry.filename} is no plain file")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+            raise _Refused(f"its {entry.filename} is compressed or encrypted, which bundles are not")
+    size = sum(entry.file_size for entry in entries)
+    if size > MOST_BYTES:
+        raise _Refused(f"its files take {size} bytes, and {MOST_BYTES} at most are read")
+    return names
+
+
+def _checked_manifest(text: bytes, contents: Mapping[str, bytes]) -> dict[str, Any]:
+    try:
+        manifest = json.loads(text)
+        files = {name: (item["sha256"], item["size"]) for name, item in manifest["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise _Refused(f"its {MANIFEST} is damaged ({type(problem).__name__}: {problem})") from None
+    strangers = sorted(contents.keys() ^ files.keys())
+    if strangers:
+        what = "holds {} without listing it" if strangers[0] in contents else "lists {} without holding it"
+        raise _Refused(f"it {what.format(strangers[0])}")
+    for name, (digest, size) in files.items():
+        if len(contents[name]) != size or hashlib.sha256(contents[name]).hexdigest() != digest:
+            raise _Refused(f"its {name} is not what the manifest lists (another digest)")
+    found: dict[str, Any] = manifest
+    return found

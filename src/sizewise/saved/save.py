@@ -1,0 +1,51 @@
+"""Bundles of compiled modules: written with a proof that they load, read into programs that serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..built import Built
+from ..calls import Signature
+from ..errors import bundle as errors
+from . import bundle, manifest
+from .files import Differs, NotThere
+from .values import NotWritable
+
+_REBUILD = "build it again here: compile the module, warm it up, save it"
+
+
+def save_bundle(path: Path, owner: str, module: nn.Module, method: str, built: Built) -> Path:
+    """Write ``built`` to ``path``.
+
+    Raises:
+        NotSavable (SW613), OSError.
+    """
+    try:
+        description, files = manifest.make(owner, module, method, built.entries, built.outcomes, built.config())
+    except NotWritable as problem:
+        hint = "report the module, if this should be possible."
+        raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
+    bundle.write(path, description, files)
+    return path
+
+
+def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature, forward: Any) -> Built:
+    """The programs of a bundle, bound to ``module``.
+
+    Raises:
+        NotABundle (SW611), BundleDiffers (SW612).
+    """
+    description, files = bundle.read(path)
+    try:
+        return manifest.load(description, files.__getitem__, module, method, signature, forward)
+    except Differs as problem:
+        raise errors.BundleDiffers(path=path, difference=str(problem), todo=f"{_REBUILD}.") from problem
+    except NotThere as problem:
+        todo = f"make it known before loading, or {_REBUILD}."
+        raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
+    except Exception as problem:
+        words = f"its manifest is not as Sizewise writes it ({type(problem).__name__}: {problem})"
+        raise errors.NotABundle(path=path, problem=words) from problem
