@@ -7,6 +7,7 @@
     ├── CallError              a call the program was not built for
     ├── StateError             the wrapper or the module is not in a state that allows this
     ├── CaptureError           a capture at the wrong time or of the wrong thing
+    ├── CacheError             the store of compiled programs on disk
     └── CommandError           the command line: a target, a file, an option
 
 Every concrete error is a class of its own with a code. It derives from one branch of the
@@ -114,6 +115,10 @@ class StateError(SizewiseError):
 
 class CaptureError(SizewiseError):
     """A capture at the wrong time, or of something that cannot be captured."""
+
+
+class CacheError(SizewiseError):
+    """The store of compiled programs cannot be used, or something in it."""
 
 
 class CommandError(SizewiseError):
