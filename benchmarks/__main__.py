@@ -24,6 +24,10 @@ NAMES = (
 )
 
 
+BY_HAND = ("vllm_cpu",)
+"""Not run by this command: they need what has to be installed by hand. Their JSON is part of the page."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which to run; all by default")
@@ -54,7 +58,7 @@ def page(folder: Path) -> str:
         "Written by `python -m benchmarks --json docs/benchmarks`. Ratios are baseline / Sizewise, from one run with",
         "interleaved rounds: above 1 Sizewise is faster. Misses are shown as they are.",
     ]
-    for name in NAMES:
+    for name in (*NAMES, *BY_HAND):
         file = folder / f"{name}.json"
         if file.exists():
             data = json.loads(file.read_text())

@@ -12,7 +12,7 @@ from typing import Any
 from . import harness
 
 FLOOR = 12.0
-"""CPU seconds. torch.compile took 42, vLLM 0.32 piecewise about 30 (`benchmarks/vllm_cpu.py`), on such a machine."""
+"""CPU seconds, on a machine where torch.compile took 42; `vllm_cpu` measures vLLM's own compilation."""
 
 
 def run(quick: bool = False) -> harness.Result:

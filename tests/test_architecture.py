@@ -19,7 +19,7 @@ LAYERS = [
     # Importable from anywhere below; each line imports only from the lines above it, or from itself.
     {"_version", "errors", "locks"},
     {"config", "events", "counters", "dims"},
-    {"monitor", "calls", "ambient", "ops", "reference"},
+    {"monitor", "calls", "ambient", "ops", "reference", "cache"},
     {"traced", "ranges"},
     {"trace"},
     {"integrations", "structure", "split", "compilers", "guards"},

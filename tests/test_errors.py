@@ -19,7 +19,16 @@ from sizewise.errors.registry import MODULES, errors_by_code
 
 ERRORS = errors_by_code()
 ROOT = Path(sizewise.__file__).parent
-BRANCH_DIGITS = {"config": "1", "trace": "2", "build": "3", "call": "4", "state": "5", "capture": "6", "command": "7"}
+BRANCH_DIGITS = {
+    "config": "1",
+    "trace": "2",
+    "build": "3",
+    "call": "4",
+    "state": "5",
+    "capture": "6",
+    "cache": "6",
+    "command": "7",
+}
 
 
 def sample(error: type[SizewiseError]) -> SizewiseError:

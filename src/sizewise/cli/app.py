@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .._version import __version__
+from . import cache
 from .bench import bench
 from .compile import compile
 from .demo import demo
@@ -21,6 +22,9 @@ COMMANDS = (demo, compile, bench, doctor, explain)
 
 ERRORS = (index, build, serve)
 """The commands below ``sizewise errors``."""
+
+CACHE = (cache.path, cache.ls, cache.verify, cache.prune, cache.clear)
+"""The commands below ``sizewise cache``."""
 
 
 def make_app() -> typer.Typer:
@@ -41,6 +45,10 @@ def make_app() -> typer.Typer:
     for below in ERRORS:
         errors.command(below.__name__)(guarded(below))
     app.add_typer(errors, no_args_is_help=True)
+    programs = typer.Typer(name="cache", help="The compiled programs kept on disk: list, check, make room.")
+    for one in CACHE:
+        programs.command(one.__name__)(guarded(one))
+    app.add_typer(programs, no_args_is_help=True)
     return app
 
 

@@ -3,9 +3,10 @@
 Raise sites name the branch and the class: ``errors.call.SizeOutOfRange(...)``.
 """
 
-from . import build, call, capture, command, config, state, trace
+from . import build, cache, call, capture, command, config, state, trace
 from .base import (
     BuildError,
+    CacheError,
     CallError,
     CaptureError,
     CommandError,
@@ -17,6 +18,7 @@ from .base import (
 
 __all__ = [
     "BuildError",
+    "CacheError",
     "CallError",
     "CaptureError",
     "CommandError",
@@ -25,6 +27,7 @@ __all__ = [
     "StateError",
     "TraceError",
     "build",
+    "cache",
     "call",
     "capture",
     "command",
