@@ -27,6 +27,7 @@ BRANCH_DIGITS = {
     "state": "5",
     "capture": "6",
     "cache": "6",
+    "bundle": "6",
     "command": "7",
 }
 

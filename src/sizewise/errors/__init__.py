@@ -3,7 +3,7 @@
 Raise sites name the branch and the class: ``errors.call.SizeOutOfRange(...)``.
 """
 
-from . import build, cache, call, capture, command, config, state, trace
+from . import build, bundle, cache, call, capture, command, config, state, trace
 from .base import (
     BuildError,
     CacheError,
@@ -27,6 +27,8 @@ __all__ = [
     "StateError",
     "TraceError",
     "build",
+    "bundle",
+    "bundle",
     "cache",
     "call",
     "capture",

@@ -20,4 +20,4 @@ class BundleDiffers(CacheError, RuntimeError):
 class NotSavable(CacheError, NotImplementedError):
     code = "SW613"
     message = "{owner} cannot be saved: {what}."
-    remedy = "warm it up in each process instead; {hint}"
+    remedy = "warm it up in each process instead, or {hint}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from . import build, cache, call, capture, command, config, state, trace
+from . import build, bundle, cache, call, capture, command, config, state, trace
 from .base import SizewiseError
 
-MODULES: tuple[ModuleType, ...] = (config, trace, build, call, state, capture, cache, command)
+MODULES: tuple[ModuleType, ...] = (config, trace, build, call, state, capture, cache, bundle, command)
 
 
 def errors_by_code() -> dict[str, type[SizewiseError]]:

@@ -26,7 +26,7 @@ def save_bundle(path: Path, owner: str, module: nn.Module, method: str, built: B
     try:
         description, files = manifest.make(owner, module, method, built.entries, built.outcomes, built.config())
     except NotWritable as problem:
-        hint = "report the module, if this should be possible."
+        hint = "change what the error names and save again."
         raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
     bundle.write(path, description, files)
     return path
