@@ -13,10 +13,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import pytest
+
 from sizewise.errors.record import pattern_of, record_id, slug_of
+from sizewise.errors.registry import errors_by_code
 from sizewise.reference.site.catalogue import Catalogue
 from sizewise.reference.site.entry import Entry
-from sizewise.reference.site.envelope import envelope
+from sizewise.reference.site.envelope import SCHEMA, envelope
 from sizewise.reference.site.own import own_entries
 from sizewise.reference.store import Distribution, Site, Store, Stored
 
@@ -28,6 +32,9 @@ TIME = "2026-08-14T21:17:39Z"
 CAPTURING = "CUDA graph capturing detected at an inappropriate time. This operation is currently disabled."
 SIZES = "cudagraph_capture_sizes not supported in compile_sizes.This should be handled in `post_init_cudagraph_sizes`."
 BACKEND = "Invalid backend for piecewise compilation: {self.backend}"
+
+CODES = list(errors_by_code())
+CHECK = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
 @cache
@@ -183,3 +190,24 @@ class Page(HTMLParser):
 
     def addresses(self) -> list[str]:
         return [str(a[key]) for _, a in self.tags for key in ("href", "src", "action") if a.get(key) is not None]
+
+
+# -- fixtures: pytest finds them, under their short names, in the modules that import them
+
+
+@pytest.fixture(scope="module", name="place")
+def make_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the index and what is made of it."""
+    return tmp_path_factory.mktemp("reference")
+
+
+@pytest.fixture(scope="module", name="records")
+def make_records(place: Path) -> list[Stored]:
+    """What the index holds."""
+    return fill(place / "errors.sqlite", place / "root")
+
+
+@pytest.fixture(scope="module", name="whole")
+def make_whole(place: Path, records: list[Stored]) -> Catalogue:
+    """Sizewise's own errors and the index's."""
+    return Catalogue(place / "errors.sqlite", our_entries())

@@ -1,9 +1,8 @@
-"""Equal blocks are traced once: which are equal, what a stamped graph is, what stops the stamping."""
+"""Equal blocks are traced once: what a stamped graph is, and what holds after warm-up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,249 +12,28 @@ from torch import Tensor, nn
 import sizewise
 from benchmarks.families import FAMILIES
 from benchmarks.models import ATTENTION, Decoder, decoder
-from sizewise import CompiledModule, Dim
+from sizewise import CompiledModule
 from sizewise.errors import state as state_errors
 from sizewise.structure import structural_key
 from sizewise.trace import blocks
-from sizewise.trace.blocks.alike import NotAlike, pair
 from sizewise.verify.tolerance import compare
 
-BATCH = Dim("batch", 1, 16)
-
-
-class Block(nn.Module):
-    """Everything a block of other people's may have: a number, a setting, a buffer, a plain tensor, a dropout."""
-
-    def __init__(self, number: int, width: int = 8) -> None:
-        super().__init__()
-        self.number, self.scale, self.sizes = number, 0.5, [width, 2 * width]
-        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.drop = nn.Dropout(0.1)
-        self.register_buffer("shift", torch.randn(width))
-        self.plain = torch.randn(width)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        y = self.down(self.drop(self.up(x)).relu()) * self.scale + self.shift - self.plain
-        return x + (y if mask is None else y * mask[:, None])
-
-
-class Stack(nn.Module):
-    def __init__(self, make: Callable[[int], nn.Module] = Block, count: int = 5) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(make(number) for number in range(count))
-
-    def forward(self, x: Tensor) -> Any:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-def ready(module: nn.Module, **options: Any) -> CompiledModule:
-    fast: CompiledModule = sizewise.compile(module.eval(), dynamic_shapes={"x": {0: BATCH}}, backend="eager", **options)
-    return fast.warmup(torch.randn(3, 8))
-
-
-def how(fast: CompiledModule) -> str:
-    return "; ".join(fast.report().blocks)
-
-
-def check(fast: CompiledModule, module: nn.Module) -> None:
-    """The same as eager at sizes between those of the self-test."""
-    with torch.no_grad():
-        for rows in (1, 2, 7, 16):
-            x = torch.randn(rows, 8)
-            difference = compare(module(x), fast(x), depth=64)
-            assert difference is None, difference
-
-
-def stamped(module: nn.Module, **options: Any) -> CompiledModule:
-    fast = ready(module, **options)
-    assert "1 of" in how(fast), how(fast)
-    check(fast, module)
-    return fast
-
-
-def traced_in_full(module: nn.Module, **options: Any) -> str:
-    fast = ready(module, **options)
-    assert "1 of" not in how(fast)
-    check(fast, module)
-    return how(fast)
-
-
-# -- which blocks are alike
-
-
-def runs_of(module: nn.Module) -> list[list[str]]:
-    return [run.keys for run in blocks.find_runs(module)]
-
-
-def test_equal_blocks_are_a_run() -> None:
-    (run,) = blocks.find_runs(Stack())
-    assert (run.path, run.keys, run.numbers) == ("layers", ["0", "1", "2", "3", "4"], {("", "number")})
-
-
-def test_two_equal_blocks_are_not_worth_it() -> None:
-    assert runs_of(Stack(count=2)) == []
-
-
-def test_kinds_that_alternate_are_runs_of_their_own() -> None:
-    module = Stack(count=7)
-    for number in (1, 3, 5):
-        module.layers[number].scale = 0.25  # type: ignore[assignment]
-    assert runs_of(module) == [["0", "2", "4", "6"], ["1", "3", "5"]]
-    fast = stamped(module)
-    assert how(fast).count("1 of") == 2
-
-
-def set_scale(block: Any) -> None:
-    block.scale = 0.75
-
-
-def set_true(block: Any) -> None:
-    block.number = True
-
-
-def replace_part(block: Any) -> None:
-    block.down = nn.Sequential(nn.Linear(16, 8))
-
-
-def to_double(block: Any) -> None:
-    block.up.weight = nn.Parameter(block.up.weight.double())
-    block.up.bias = nn.Parameter(block.up.bias.double())
-
-
-def no_bias(block: Any) -> None:
-    block.up = nn.Linear(8, 16, bias=False)
-
-
-def tie(block: Any) -> None:
-    block.shift = block.plain
-
-
-def overlap(block: Any) -> None:
-    memory = torch.randn(16)
-    block.shift, block.plain = memory[:8], memory[8:]
-
-
-def transposed(block: Any) -> None:
-    block.up.weight = nn.Parameter(torch.randn(8, 16).t())
-
-
-def own_forward(block: Any) -> None:
-    original = type(block).forward
-    block.forward = lambda x: original(block, x) * 2
-
-
-class Louder(Block):
-    pass
-
-
-DIFFERENCES: dict[str, Callable[[Any], Any]] = {
-    "an attribute": set_scale,
-    "an attribute more": lambda block: setattr(block, "extra", 1),
-    "the class of an attribute": set_true,
-    "an item of a list": lambda block: block.sizes.__setitem__(1, 3),
-    "a hook": lambda block: block.register_forward_hook(lambda *_: None),
-    "a hook of a part": lambda block: block.up.register_forward_pre_hook(lambda *_: None),
-    "a dtype": to_double,
-    "strides": transposed,
-    "requires_grad": lambda block: block.up.weight.requires_grad_(False),
-    "another dropout": lambda block: setattr(block, "drop", nn.Dropout(0.2)),
-    "a replaced part": replace_part,
-    "a part of another class": lambda block: setattr(block, "drop", nn.Identity()),
-    "a missing parameter": no_bias,
-    "tied tensors": tie,
-    "tensors that share memory": overlap,
-    "a forward of its own": own_forward,
-    "its class": lambda block: setattr(block, "__class__", Louder),
-}
-
-
-@pytest.mark.parametrize("name", DIFFERENCES)
-def test_a_planted_difference_takes_a_block_out(name: str) -> None:
-    module = Stack().eval()
-    DIFFERENCES[name](module.layers[2])
-    runs = runs_of(module)
-    assert all("2" not in keys for keys in runs)
-    assert ["0", "1", "3", "4"] in runs
-    if name != "a dtype":
-        fast = ready(module)
-        check(fast, module)
-        assert "1 of 4 blocks" in how(fast)
-
-
-@pytest.mark.parametrize("name", sorted(DIFFERENCES.keys() - {"a forward of its own"}))
-def test_a_planted_difference_is_seen_from_either_side(name: str) -> None:
-    module = Stack(count=2)
-    DIFFERENCES[name](module.layers[0])
-    for first, other in (module.layers, list(module.layers)[::-1]):
-        with pytest.raises(NotAlike):
-            pair(first, other)
-
-
-@dataclass
-class Settings:
-    width: int = 8
-
-
-class Other:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "alike"),
-    [
-        (Settings(), Settings(), True),
-        (Settings(), Settings(9), False),
-        (Other(), Other(), False),
-        (torch.relu, torch.relu, True),
-        (torch.relu, torch.sigmoid, False),
-        (float("nan"), float("nan"), True),
-        ({"a": 1}, {"a": 1}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
-        ({1, 2}, {1, 2}, True),
-        (torch.float32, torch.float64, False),
-        (nn.Linear(1, 1), nn.Linear(1, 1), True),
-        (None, 0, False),
-    ],
+from .blocks_support import (
+    BATCH,
+    Block,
+    Numbered,
+    Stack,
+    check,
+    graph_of,
+    how,
+    own_forward,
+    ready,
+    replace_part,
+    set_scale,
+    stamped,
 )
-def test_attributes_are_compared_by_what_they_hold(ours: Any, theirs: Any, alike: bool) -> None:
-    first, other = Block(0), Block(1)
-    first.held, other.held = ours, theirs
-    if alike:
-        pair(first, other)
-    else:
-        with pytest.raises(NotAlike):
-            pair(first, other)
-
-
-def test_a_module_that_is_no_part_and_a_list_in_a_circle_are_not_gone_into() -> None:
-    first, other = Block(0), Block(1)
-    for block in (first, other):
-        vars(block)["aside"] = nn.Linear(1, 1)
-    with pytest.raises(NotAlike, match="no part"):
-        pair(first, other)
-    module = Stack()
-    for layer in module.layers:
-        circle: list[Any] = []
-        circle.append(circle)
-        layer.circle = circle  # type: ignore[assignment]
-    assert runs_of(module) == []
-
-
-def test_a_block_in_two_places_is_no_block_of_a_run() -> None:
-    module = Stack()
-    module.layers[3] = module.layers[1]
-    assert runs_of(module) == [["0", "2", "4"]]
-    stamped(module)
-
 
 # -- what a stamped graph is
-
-
-def graph_of(fast: CompiledModule) -> Any:
-    return fast.built.entries[0].program.traced
 
 
 def keys_of(fast: CompiledModule) -> list[str]:
@@ -376,16 +154,6 @@ def test_containers_keywords_and_one_tensor_twice() -> None:
     stamped(CallsForms())
 
 
-class Numbered(Block):
-    """Tells an operator its number, and multiplies with it."""
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        out = torch.empty(x.shape[0], 1, 8, 1)
-        wide = x[:, None, :, None].contiguous()
-        torch.ops.sizewise_bench.attention(wide, wide, wide, self.number, out)
-        return super().forward(x, mask) + out[:, 0, :, 0] * 0.1 + x * self.number
-
-
 def test_a_number_that_only_operators_get_is_each_blocks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     module = Stack(Numbered)
     fast = stamped(module)
@@ -452,178 +220,6 @@ class InSequence(nn.Module):
 
 def test_a_sequential_of_blocks() -> None:
     stamped(InSequence())
-
-
-# -- what is traced in full, and right
-
-
-class Branches(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, mask) if self.number < 3 else x * 2
-
-
-class Indexes(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, mask) * [1.0, 2.0, 3.0, 4.0, 5.0][self.number]
-
-
-class Computes(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, mask) * (self.number * self.number + 1)
-
-
-class Sizes(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, mask) + torch.ones(self.number + 1, 8).sum(0)
-
-
-class Names(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, mask) * len(f"{10**self.number}")
-
-
-class ReturnsView(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
-        return x.view(-1, 8)
-
-
-class ReturnsWeight(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
-        return x + self.shift, self.shift
-
-
-class TakesFirst(Stack):
-    def forward(self, x: Tensor) -> Any:
-        for layer in self.layers:
-            x = layer(x)[0]
-        return x
-
-
-class ReturnsNumber(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
-        return super().forward(x, mask), self.number
-
-
-class Backwards(Stack):
-    def forward(self, x: Tensor) -> Any:
-        for layer in reversed(self.layers):
-            x = layer(x)
-        return x
-
-
-class Twice(Stack):
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(super().forward(x))
-
-
-class OtherArguments(Stack):
-    def forward(self, x: Tensor) -> Any:
-        for number, layer in enumerate(self.layers):
-            x = layer(x, x[:, 0]) if number == 3 else layer(x)
-        return x
-
-
-class OneTensor(Block):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().forward(x, None) + (0 if mask is x else 1)
-
-
-class OneTensorTwice(Stack):
-    def forward(self, x: Tensor) -> Any:
-        for number, layer in enumerate(self.layers):
-            x = layer(x, x if number % 2 else x * 1)
-        return x
-
-
-class GetsAWeight(Stack):
-    """The first block is given its own weight, the others are given another one."""
-
-    def forward(self, x: Tensor) -> Any:
-        first: Any = self.layers[0]
-        for layer in self.layers:
-            x = layer(x * first.shift, first.shift[:1].expand(x.shape[0]))
-        return x
-
-
-class Unknown:
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
-
-
-class TakesAnObject(nn.Module):
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, held: Unknown) -> Unknown:
-        return Unknown(self.linear(held.x))
-
-
-class PassesObjects(Stack):
-    def forward(self, x: Tensor) -> Any:
-        held = Unknown(x)
-        for layer in self.layers:
-            held = layer(held)
-        return held.x
-
-
-class CallsItsNeighbour(Stack):
-    """The first block ends in a call of the second."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for layer in self.layers:
-            vars(layer)["others"] = self.layers
-
-    def forward(self, x: Tensor) -> Any:
-        return super().forward(x)
-
-
-FULL: dict[str, Callable[[], nn.Module]] = {
-    "a branch on the number": lambda: Stack(Branches),
-    "a list indexed with the number": lambda: Stack(Indexes),
-    "arithmetic with the number": lambda: Stack(Computes),
-    "a size made from the number": lambda: Stack(Sizes),
-    "a text made from the number": lambda: Stack(Names),
-    "a view of an argument is returned": lambda: Stack(ReturnsView),
-    "a weight is returned": lambda: TakesFirst(ReturnsWeight),
-    "a number is returned": lambda: TakesFirst(ReturnsNumber),
-    "called in reverse": Backwards,
-    "called twice": Twice,
-    "other arguments": OtherArguments,
-    "one tensor given twice, now and then": lambda: OneTensorTwice(OneTensor),
-    "objects are passed": lambda: PassesObjects(TakesAnObject),
-}
-
-
-@pytest.mark.parametrize("name", FULL)
-def test_it_is_traced_in_full(name: str) -> None:
-    assert traced_in_full(FULL[name]()).startswith("all blocks traced: ")
-
-
-def test_a_weight_of_the_first_block_outside_of_it() -> None:
-    module = GetsAWeight()
-    check(ready(module), module)
-
-
-def test_modules_kept_aside_are_no_blocks() -> None:
-    assert traced_in_full(CallsItsNeighbour()) == ""
-
-
-def test_nothing_of_the_marks_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_node, sources = torch._dynamo.utils.run_node, torch.compiler.config.unbacked_sources
-    for module in (Stack(Numbered), Stack(Branches)):
-        fast = ready(module)
-        assert all("forward" not in vars(part) for part in module.modules())
-        assert "__marked" not in str(graph_of(fast).graph.code)
-    assert torch._dynamo.utils.run_node is run_node
-    assert torch.compiler.config.unbacked_sources == sources
-
-
-def test_a_torch_without_the_hooks_traces_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch._dynamo.utils, "run_node")
-    with pytest.raises(NotAlike), blocks.markers.symbolic(["a"]):
-        pass
 
 
 # -- after warm-up

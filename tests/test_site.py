@@ -9,20 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from sizewise.cli import errors_site
 from sizewise.errors.command import CannotWrite
 from sizewise.errors.page import page_of
 from sizewise.errors.record import Record
-from sizewise.errors.registry import errors_by_code
 from sizewise.reference.site import catalogue as catalogue_module
 from sizewise.reference.site import indexed
 from sizewise.reference.site.build import build_site
 from sizewise.reference.site.catalogue import Catalogue
 from sizewise.reference.site.entry import Entry
-from sizewise.reference.site.envelope import SCHEMA
 from sizewise.reference.site.face import Face, names_in, words_of
 from sizewise.reference.site.find import find
 from sizewise.reference.site.links import in_files
@@ -31,32 +28,31 @@ from sizewise.reference.site.related import COUNT, Kinship
 from sizewise.reference.site.render import ASSETS, Renderer, holes
 from sizewise.reference.store import Stored
 
-from .site_support import BACKEND, CAPTURING, HOSTILE, MADE, SHA, SIZES, Page, data_of, fill, our_entries
+from .site_support import (
+    BACKEND,
+    CAPTURING,
+    CHECK,
+    CODES,
+    HOSTILE,
+    MADE,
+    SHA,
+    SIZES,
+    Page,
+    data_of,
+    make_place,
+    make_records,
+    make_whole,
+    our_entries,
+)
 
-CODES = list(errors_by_code())
+FIXTURES = make_place, make_records, make_whole
 SEEDS = {"82c172d787b6e198": "SW601", "ddc0dd9b4500d875": "SW101", "785b2071474ad1f2": "SW109"}
 SEED = json.loads((Path(__file__).parent / "seeds" / "002_a02f24e17699f4b2.txt").read_text())
-CHECK = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
 @pytest.fixture(scope="module")
 def own() -> list[Entry]:
     return our_entries()
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reference")
-
-
-@pytest.fixture(scope="module")
-def records(place: Path) -> list[Stored]:
-    return fill(place / "errors.sqlite", place / "root")
-
-
-@pytest.fixture(scope="module")
-def whole(place: Path, records: list[Stored], own: list[Entry]) -> Catalogue:
-    return Catalogue(place / "errors.sqlite", own)
 
 
 @pytest.fixture(scope="module")

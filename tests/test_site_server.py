@@ -14,44 +14,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from sizewise.cli import errors_site
 from sizewise.cli.output import guarded
-from sizewise.errors.registry import errors_by_code
 from sizewise.reference.site import protocol
 from sizewise.reference.site.catalogue import Catalogue
-from sizewise.reference.site.envelope import SCHEMA
 from sizewise.reference.store import Stored
 from sizewise.reference.titles import title_of
 
 from .command_line import environment, interrupts_are_heard
-from .site_support import CAPTURING, MADE, SHA, Client, Page, data_of, fill, our_entries, running
+from .site_support import (
+    CAPTURING,
+    CHECK,
+    CODES,
+    MADE,
+    SHA,
+    Client,
+    Page,
+    data_of,
+    fill,
+    make_place,
+    make_records,
+    make_whole,
+    running,
+)
 
-CODES = list(errors_by_code())
-CHECK = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+FIXTURES = make_place, make_records, make_whole
 APP = (
     "import typer; from sizewise.cli.errors_site import build, serve; from sizewise.cli.output import guarded; "
     "app = typer.Typer(); app.command('build')(guarded(build)); app.command('serve')(guarded(serve)); app()"
 )
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reference")
-
-
-@pytest.fixture(scope="module")
-def records(place: Path) -> list[Stored]:
-    return fill(place / "errors.sqlite", place / "root")
-
-
-@pytest.fixture(scope="module")
-def whole(place: Path, records: list[Stored]) -> Catalogue:
-    return Catalogue(place / "errors.sqlite", our_entries())
 
 
 @pytest.fixture(scope="module")

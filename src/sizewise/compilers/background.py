@@ -16,18 +16,21 @@ import contextvars
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from ..locks import ForkLock
 from . import kernels as joined
 from .machine import find_out
 
 MOST = 8
 """Most C++ compilers at a time: each takes some hundred megabytes."""
+
+LOADING = ForkLock()
+"""Held while kernels are loaded: a second thread would be given torch's half-loaded module of the same library."""
 
 
 class Background:
@@ -95,13 +98,33 @@ class Background:
             self._waiting = [kernel for kernel in self._waiting if kernel.settings != settings]
             with config.patch(settings):
                 for numbers in joined.batches([one.kernel for one in ours], self._workers):
-                    built = joined.build([ours[number].kernel for number in numbers], parts[1], self._pool.submit)
-                    for place, number in enumerate(numbers):
-                        ours[number].built = partial(_result, built, place)
+                    built = joined.build([ours[number].kernel for number in numbers], parts[1], self._submit)
+                    for number, one in zip(numbers, built, strict=True):
+                        ours[number].built = one
+
+    def _submit(self, task: Callable[[], Any]) -> _Started:
+        return _Started(self._pool.submit(task))
 
     def close(self) -> None:
         """Wait for the compilers that run; no others are started."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass
+class _Started:
+    """A C++ compiler at work.
+
+    Torch keeps it with the kernel's source for as long as the process lives, and compiles after `result`, where there
+    is no library yet. So a failure is told once, and one that another build cancelled is none.
+    """
+
+    task: Future[Any] | None
+
+    def result(self) -> None:
+        task, self.task = self.task, None
+        if task is not None:
+            with suppress(CancelledError):
+                task.result()
 
 
 @dataclass
@@ -114,13 +137,13 @@ class _Promised:
     built: Callable[[], Any] | None = None
 
     def result(self) -> Any:
+        from torch._inductor import config
+
         if self.built is None:
             self.start()
-        return self.built() if self.built is not None else None
-
-
-def _result(built: Callable[[], Sequence[Any]], place: int) -> Any:
-    return built()[place]
+        # What could not be joined is compiled only now.
+        with LOADING, config.patch(self.settings):
+            return self.built() if self.built is not None else None
 
 
 def finish(scopes: list[dict[str, Any]]) -> None:

@@ -45,18 +45,18 @@ def batches(kernels: Sequence[Kernel], workers: int) -> list[list[int]]:
     return [joined[start::count] for start in range(count)] + alone
 
 
-def build(kernels: Sequence[Kernel], cache: Any, submit: Callable[..., Any]) -> Callable[[], Sequence[Any]]:
-    """Start to build ``kernels`` with ``cache`` (``CppPythonBindingsCodeCache``); what waits for their callables.
+def build(kernels: Sequence[Kernel], cache: Any, submit: Callable[..., Any]) -> list[Callable[[], Any]]:
+    """Start to build ``kernels`` with ``cache`` (``CppPythonBindingsCodeCache``); per kernel, what waits for it.
 
-    What is returned raises what the C++ compiler raises.
+    What is returned raises what the C++ compiler raises for that kernel.
     """
 
-    def one_by_one() -> list[Callable[[], Any]]:
-        return [cache.load_pybinding_async(list(k.argtypes), k.source, submit_fn=submit) for k in kernels]
+    def alone(kernel: Kernel) -> Callable[[], Any]:
+        load: Callable[[], Any] = cache.load_pybinding_async(list(kernel.argtypes), kernel.source, submit_fn=submit)
+        return load
 
     if len(kernels) == 1:
-        (only,) = one_by_one()
-        return functools.cache(lambda: [only()])
+        return [alone(kernels[0])]
     bindings = {
         "entry_function": "kernels",
         "call_entry_function": "return kernels(self);",
@@ -66,14 +66,21 @@ def build(kernels: Sequence[Kernel], cache: Any, submit: Callable[..., Any]) -> 
     together = joined.load_pybinding_async([], _joined(kernels), submit_fn=submit)
 
     @functools.cache
-    def wait() -> Sequence[Any]:
+    def found() -> list[Callable[[], Any]]:
         try:
-            found: Sequence[Any] = together()()
+            return [functools.partial(_same, kernel) for kernel in together()()]
         except Exception:
-            return [load() for load in one_by_one()]  # if it is one kernel's fault, its own error says so
-        return found
+            return [alone(kernel) for kernel in kernels]  # if it is one kernel's fault, its own error says so
 
-    return wait
+    return [functools.partial(_from, found, place) for place in range(len(kernels))]
+
+
+def _same(kernel: Any) -> Any:
+    return kernel
+
+
+def _from(found: Callable[[], list[Callable[[], Any]]], place: int) -> Any:
+    return found()[place]()
 
 
 def _joined(kernels: Sequence[Kernel]) -> str:

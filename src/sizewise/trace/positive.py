@@ -9,6 +9,7 @@ Private API: ``ShapeEnv.create_unbacked_symint`` with its ``source``, ``symbolic
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,10 @@ from typing import Any
 
 @contextmanager
 def positive_sizes() -> Iterator[None]:
-    """Within, unbacked symbols of the sizes of inputs are positive. The caller traces alone (`dynamo.TRACING`)."""
+    """Within, unbacked symbols of the sizes of inputs that this thread makes are positive.
+
+    The caller traces alone (`dynamo.TRACING`).
+    """
     from torch._dynamo.source import TensorPropertySource
     from torch.fx.experimental import symbolic_shapes
 
@@ -25,11 +29,15 @@ def positive_sizes() -> Iterator[None]:
     if create is None or make is None:
         yield
         return
+    thread = threading.get_ident()
+
+    def make_positive(*args: Any, **kwargs: Any) -> Any:
+        return make(*args, **(kwargs if threading.get_ident() != thread else {**kwargs, "positive": True}))
 
     def create_positive(self: Any, source: Any = None) -> Any:
-        if not isinstance(source, TensorPropertySource):
+        if threading.get_ident() != thread or not isinstance(source, TensorPropertySource):
             return create(self, source)
-        with _made_by(symbolic_shapes, lambda *args, **kwargs: make(*args, **{**kwargs, "positive": True})):
+        with _made_by(symbolic_shapes, make_positive):
             return create(self, source)
 
     symbolic_shapes.ShapeEnv.create_unbacked_symint = create_positive
