@@ -34,6 +34,7 @@ LAYERS = [
     {"diagnose"},
     {"build", "plan"},
     {"report"},
+    {"face"},
     {"module"},
     {"api"},
     {"demo"},

@@ -61,7 +61,6 @@ _HOMES = {
     "SizewiseError": ".errors.base",
     "compile": ".api",
     "load": ".api",
-    "load": ".api",
 }
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -23,8 +21,8 @@ from .counters import Counters
 from .diagnose import diagnose
 from .dispatch import MISS
 from .errors import state as errors
-from .errors import trace as trace_errors
 from .events import Event, Timeline, logger
+from .face import Face
 from .locks import ForkLock
 from .traced.registries import REGISTRIES
 
@@ -44,8 +42,6 @@ _SHARED = (
 _COMPILES_NOW = (
     "sizewise: %s was not warmed up: it is compiled now, in the middle of a call; call warmup(...) before serving"
 )
-_RUN_THE_ORIGINAL = ("generate", "generate_batch")
-"""Methods of a transformers model that would call the original forward without saying so."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class Generation:
         return False
 
 
-class CompiledModule(nn.Module):
+class CompiledModule(Face):
     """A module whose calls run a compiled program. Made by `sizewise.compile`.
 
     It shares the parameter, buffer and submodule dicts of the original (``__wrapped__``): same
@@ -374,90 +370,10 @@ class CompiledModule(nn.Module):
         module = self.__dict__["__wrapped__"]
         return module if self._sw_method == "__call__" else getattr(module, self._sw_method)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The same as calling the module."""
-        return self(*args, **kwargs)
-
-    @property
-    def training(self) -> bool:
-        return bool(self.__dict__["__wrapped__"].training)
-
-    def train(self, mode: bool = True) -> CompiledModule:
-        """Refused for ``mode=True``; ``train(False)`` is `eval`, which changes nothing here.
-
-        Raises:
-            TrainRefused (SW504).
-        """
-        if mode:
-            raise errors.TrainRefused(owner=self._sw_owner)
-        self.__dict__["__wrapped__"].eval()
-        return self
-
-    def _refuse_training(self) -> NoReturn:
-        raise trace_errors.TrainingMode(owner=self._sw_owner, submodule="the module itself")
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CompiledModule:
-        """``.to()``, ``.half()`` and the like act on the original; what was built for it is stale."""
-        self.__dict__["__wrapped__"]._apply(fn, recurse)
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _RUN_THE_ORIGINAL and hasattr(self.__dict__["__wrapped__"], name):
-            raise errors.GenerateRefused(owner=self._sw_owner, name=name)
-        module = self.__dict__["__wrapped__"]
-        try:
-            return getattr(module, name)
-        except AttributeError:
-            _refuse_failing_property(module, name)
-            wrapped = type(module).__name__
-            raise errors.ForwardedMissing(owner=type(self).__name__, name=name, wrapped=wrapped) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["__wrapped__"], name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self.__dict__["__wrapped__"], name)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> int:
-        return len(self.__dict__["__wrapped__"])
-
-    def __getitem__(self, index: Any) -> Any:
-        """A part of the original, where it has parts by index."""
-        return self.__dict__["__wrapped__"][index]
-
-    def __iter__(self) -> Any:
-        return iter(self.__dict__["__wrapped__"])
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self.__dict__["__wrapped__"])})
-
-    def __repr__(self) -> str:
-        return f"CompiledModule({self._sw_owner}, {self.state})\n{self.__dict__['__wrapped__']!r}"
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise errors.NotPicklable(owner=self._sw_owner)
-
-    def _replicate_for_data_parallel(self) -> NoReturn:
-        raise errors.NotPicklable(owner=self._sw_owner)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
         """A copy around a copy of the original, not warmed up."""
         duplicate = copy.deepcopy(self.__dict__["__wrapped__"], memo)
         return CompiledModule(duplicate, self._sw_options, self._sw_method)
-
-
-def _refuse_failing_property(module: nn.Module, name: str) -> None:
-    """Raises PropertyFails (SW514) where ``name`` is there and fails: a module's own words then deny that it is."""
-    found = inspect.getattr_static(module, name, None)
-    if not isinstance(found, property | functools.cached_property):
-        return
-    try:
-        found.__get__(module)
-    except AttributeError as problem:
-        raise errors.PropertyFails(name=name, wrapped=type(module).__name__, cause=problem) from problem
 
 
 @contextlib.contextmanager

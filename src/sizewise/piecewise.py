@@ -261,7 +261,9 @@ def compile_failed(problem: Exception, piece: str, where: str) -> SizewiseError:
     """A compiler's exception as a Sizewise error; the cause is kept by the raise. ``where``: the user's line."""
     text = str(problem)
     last = [line.strip() for line in text.splitlines() if line.strip()]
-    cause = f"{type(problem).__name__}: {last[0] if last else 'no message'}"
+    # Of a C++ compiler's many lines the first error says what is wrong.
+    words = next((line for line in last if "error: " in line), last[0] if last else "no message")
+    cause = f"{type(problem).__name__}: {words}"
     name = type(problem).__name__
     if name == "InvalidCxxCompiler" or "InvalidCxxCompiler" in text:
         return errors.NoCompiler(seen=cause)

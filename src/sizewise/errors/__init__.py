@@ -28,7 +28,6 @@ __all__ = [
     "TraceError",
     "build",
     "bundle",
-    "bundle",
     "cache",
     "call",
     "capture",

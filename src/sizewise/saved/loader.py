@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from .values import Unreadable
+
 _ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 ALONE, JOINED = "kernel", "kernels"
 """The entries of a library: its one kernel, or a function that gives all."""
@@ -28,7 +30,7 @@ def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
     """The kernels of the library at ``path``, by name. ``name`` has to be unique to the library's content.
 
     Raises:
-        ImportError, OSError: it cannot be loaded.
+        ImportError, OSError, Unreadable: it cannot be loaded.
     """
     # The last part is the name in the library's initialisation function.
     full = f"sizewise_{name}.{entry}"
@@ -37,7 +39,7 @@ def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
         loader = importlib.machinery.ExtensionFileLoader(full, str(path))
         spec = importlib.util.spec_from_loader(full, loader)
         if spec is None:
-            raise ImportError(f"no library at {path}")
+            raise Unreadable(f"no library at {path}")
         with _address():
             module = importlib.util.module_from_spec(spec)
             loader.exec_module(module)

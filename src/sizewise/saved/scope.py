@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..ops import REGISTRY, attention_overload
-from .values import NotWritable, decode, encode
+from .values import NotWritable, Unreadable, decode, encode
 
 
 class NotThere(Exception):
@@ -72,7 +72,7 @@ def _read(kind: str, *rest: Any) -> Any:
             raise NotThere(f"the function {'.'.join(rest)} is gone")
         return found
     if kind != "value":
-        raise ValueError(f"{kind!r} is no kind of name")
+        raise Unreadable(f"{kind!r} is no kind of name")
     try:
         return decode(rest[0])
     except (ImportError, AttributeError) as problem:

@@ -18,6 +18,10 @@ class NotWritable(Exception):
     """Internal: a value that is no plain data; the message says which. The program is then not saved."""
 
 
+class Unreadable(Exception):
+    """Internal: what was written is not what is read; the manifest is damaged or of another version."""
+
+
 def encode(value: Any) -> Any:
     """``value`` as JSON.
 
@@ -45,8 +49,8 @@ def decode(data: Any) -> Any:
     """The value that `encode` wrote.
 
     Raises:
-        ValueError, TypeError, AttributeError, ImportError: ``data`` is not what `encode` writes, or names a class
-            that is not there.
+        Unreadable, TypeError, AttributeError, ImportError, ValueError: ``data`` is not what `encode` writes, or names
+            a class that is not there.
     """
     if not isinstance(data, list):
         return data
@@ -63,7 +67,7 @@ def decode(data: Any) -> Any:
         return tuple(items) if name == "tuple" else items
     if name == "dict":
         return {decode(key): decode(item) for key, item in rest[0]}
-    raise ValueError(f"{name!r} is no kind of value")
+    raise Unreadable(f"{name!r} is no kind of value")
 
 
 def _class_name(cls: type) -> str:
@@ -80,7 +84,7 @@ def _class_name(cls: type) -> str:
 def _enum(name: str) -> type[enum.Enum]:
     cls = find_class(name)
     if not issubclass(cls, enum.Enum):
-        raise ValueError(f"{name} is no Enum")
+        raise Unreadable(f"{name} is no Enum")
     return cls
 
 
@@ -88,7 +92,7 @@ def _torch_constant(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         value = getattr(torch, text.removeprefix("torch."))
         if not isinstance(value, kind):
-            raise ValueError(f"{text} is no {kind.__name__}")
+            raise Unreadable(f"{text} is no {kind.__name__}")
         return value
 
     return read
