@@ -126,13 +126,18 @@ def interleaved(functions: Mapping[str, Callable[[], Any]], rounds: int, calls: 
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
-def fresh(module: str, *arguments: str, cache: str | None = None) -> dict[str, Any]:
-    """Run ``python -m module`` in a new process with an empty Inductor cache; its JSON, and CPU seconds.
+def fresh(module: str, *arguments: str, cache: str | None = None, programs: str | None = None) -> dict[str, Any]:
+    """Run ``python -m module`` in a new process with empty caches, or the given ones; its JSON, and CPU seconds.
 
     ``cpu_s`` counts the process and everything it started (compilers included).
     """
     with tempfile.TemporaryDirectory() as empty:
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache or empty, "HF_HUB_OFFLINE": "1"}
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": cache or empty,
+            "SIZEWISE_CACHE_DIR": programs or empty,
+            "HF_HUB_OFFLINE": "1",
+        }
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, "-m", module, *arguments], env=environment, capture_output=True, text=True, check=False

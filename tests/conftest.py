@@ -10,6 +10,8 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "inductor"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tests count traces and compilations; those that are about the cache turn it on, in a folder of their own.
+os.environ["SIZEWISE_DISABLE_COMPILE_CACHE"] = "1"
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -6,18 +6,16 @@ Nothing here keeps state; what is built is returned.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from . import ambient
-from .built import Built, Outcome
+from .built import Built, Outcome, Target
 from .caller import BuiltProgram, build_caller
-from .calls import Call, Signature
+from .calls import Call
 from .compilers import Background, compiler_named
 from .config.compilation import CompilationConfig
 from .config.resolve import Resolved
@@ -49,23 +47,6 @@ from .verify.state import ModuleState, in_words, own_copy
 from .verify.tolerance import tensors_of
 
 _REPORT = 'report the module, with CompilationConfig(backend="eager") tried as well.'
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is compiled: a module and one of its methods (``__call__`` is forward with its hooks).
-
-    ``original`` runs that method as the user wrote it, also after it was replaced in place;
-    ``prepare_twin`` undoes such a replacement in the twin that is traced.
-    """
-
-    module: nn.Module
-    owner: str
-    signature: Signature
-    method: str
-    original: Callable[..., Any]
-    device_type: str
-    prepare_twin: Callable[[nn.Module], None] | None = None
 
 
 class Builder:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from . import ambient
-from .built import Built
+from .built import Built, Target
 from .calls import Signature
 from .config import env
 from .counters import Counters
@@ -229,17 +229,15 @@ class CompiledModule(Face):
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
-        # Tracing and compiling import much that serving does not need.
-        from .build import Builder, Target
         from .plan import make_plan
+        from .warm import programs_for
 
         signature = self._sw_signature()
         options = self._sw_options
-        plan = make_plan(
-            self.__dict__["__wrapped__"], self._sw_owner, signature, options.dynamic_shapes, options.config, calls
-        )
+        module = self.__dict__["__wrapped__"]
+        plan = make_plan(module, self._sw_owner, signature, options.dynamic_shapes, options.config, calls)
         target = Target(
-            self.__dict__["__wrapped__"],
+            module,
             self._sw_owner,
             signature,
             self._sw_method,
@@ -247,8 +245,7 @@ class CompiledModule(Face):
             plan.device_type,
             self._sw_prepare_twin,
         )
-        builder = Builder(target, plan.spec, plan.resolved, self._sw_counters, self._sw_timeline)
-        return builder.build(plan.calls)
+        return programs_for(target, plan, self._sw_counters, self._sw_timeline)
 
     def _install(self, built: Built) -> None:
         self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in built.entries))
@@ -267,13 +264,10 @@ class CompiledModule(Face):
         if generation is None:
             seen = "refresh() has no warm-up to repeat"
             raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
-        if generation.built.resolved is None:
-            seen = "its programs were loaded, and refresh() needs an example to build for"
+        if not generation.built.examples:
+            seen = "its programs are from a bundle, and refresh() needs an example to build for"
             raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
-        calls = [
-            (entry.program.traced.call.args, entry.program.traced.call.kwargs) for entry in generation.built.entries
-        ]
-        return self.warmup_many(calls)
+        return self.warmup_many([(call.args, call.kwargs) for call in generation.built.examples])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything that was built to one file, for `sizewise.load`; the file's path.

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from .calls import Call, Signature, not_plain
-from .config.compilation import CompilationConfig
-from .config.resolve import Resolved
 from .dims import DimSpec, bad_dynamic_shapes, dims_of, example_of, infer, no_such_axis, normalize, out_of_range
 from .errors import call as call_errors
 from .errors import state as state_errors
 from .errors import trace as errors
-from .trace.refuse import refuse_unsupported
+from .refuse import refuse_unsupported
+
+if TYPE_CHECKING:
+    from .config.compilation import CompilationConfig
+    from .config.resolve import Resolved
+
+MOST_PROGRAMS = 8
+"""`CompilationConfig.max_programs` where nothing was set: serving what was built before needs no config class."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One call per program to build, the dims, the config in force, the kind of device."""
+    """One call per program to build, the dims, what was set, the kind of device."""
 
     calls: list[Call]
     spec: DimSpec
-    resolved: Resolved
+    config: CompilationConfig | None
     device_type: str
+
+    def resolved(self) -> Resolved:
+        """The config in force. Raises ConfigError."""
+        from .config.compilation import CompilationConfig
+
+        dims = {name: (dim.min, dim.max) for name, dim in dims_of(self.spec).items()}
+        return (self.config or CompilationConfig()).resolve(dims=dims, device=self.device_type)
 
 
 def checked_calls(calls: Any, owner: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -67,7 +79,7 @@ def make_plan(
 
     Raises:
         TrainingMode (SW214), UnsupportedModule (SW215), BadCall (SW408), RequiresGrad (SW407),
-        NoDynamicDims (SW206), TooManyPrograms (SW511), and what `normalize` and ``resolve`` raise.
+        NoDynamicDims (SW206), TooManyPrograms (SW511), and what `normalize` raises.
     """
     device = refuse_unsupported(module, owner)
     if not calls:
@@ -77,18 +89,16 @@ def make_plan(
     for call in bound:
         _refuse_grad(call)
     spec = _spec(signature, bound, dynamic_shapes, owner)
-    config = config or CompilationConfig()
     device_type = device.type if device is not None else _device_of(bound[0])
-    dims = {name: (dim.min, dim.max) for name, dim in dims_of(spec).items()}
-    resolved = config.resolve(dims=dims, device=device_type)
     # The first call of a kind is its example.
     distinct: dict[Any, Call] = {}
     for call in bound:
         distinct.setdefault((call.key(), _layouts(call, spec)), call)
-    if len(distinct) > config.max_programs:
+    limit = config.max_programs if config is not None else MOST_PROGRAMS
+    if len(distinct) > limit:
         keys = ", ".join(_in_words(call) for call in distinct.values())
-        raise state_errors.TooManyPrograms(needed=len(distinct), limit=config.max_programs, keys=keys)
-    return Plan(list(distinct.values()), spec, resolved, device_type)
+        raise state_errors.TooManyPrograms(needed=len(distinct), limit=limit, keys=keys)
+    return Plan(list(distinct.values()), spec, config, device_type)
 
 
 def _spec(signature: Signature, calls: list[Call], declared: Mapping[str, Any] | None, owner: str) -> DimSpec:

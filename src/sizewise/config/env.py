@@ -22,12 +22,18 @@ class Variable(NamedTuple):
 REQUIRE_WARM = Variable("SIZEWISE_REQUIRE_WARM", ("0", "1"), "0")
 LOG = Variable("SIZEWISE_LOG", ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "WARNING")
 CACHE_DIR = Variable("SIZEWISE_CACHE_DIR", (), "")
-VARIABLES = {variable.name: variable for variable in (REQUIRE_WARM, LOG, CACHE_DIR)}
+NO_CACHE = Variable("SIZEWISE_DISABLE_COMPILE_CACHE", ("0", "1"), "0")
+VARIABLES = {variable.name: variable for variable in (REQUIRE_WARM, LOG, CACHE_DIR, NO_CACHE)}
 
 
 def require_warm() -> bool:
-    """Whether a call before warm-up is an error (SIZEWISE_REQUIRE_WARM=1). Raises SW136."""
+    """Whether every trace and compilation is an error (SIZEWISE_REQUIRE_WARM=1). Raises SW136."""
     return read(REQUIRE_WARM) == "1"
+
+
+def uses_cache() -> bool:
+    """Whether programs are kept on disk and looked up there (not SIZEWISE_DISABLE_COMPILE_CACHE=1). Raises SW136."""
+    return read(NO_CACHE) == "0"
 
 
 def log_level() -> str:

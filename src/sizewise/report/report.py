@@ -109,7 +109,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
         ],
         config=json.loads(built.config().to_json()) if built else {},
-        cache={"hit": False, "why": "this version builds in memory", "keys": _keys(built)} if built else {},
+        cache=_cache(built) if built else {},
         counters=counters.as_dict(),
         timeline=timeline.events(),
         blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
@@ -124,6 +124,16 @@ def _guards(programs: Sequence[Program]) -> list[str]:
         treatment, why = TREATMENT[guard.kind]
         lines.append(f"{guard.in_words}: {treatment} ({why})")
     return list(dict.fromkeys(lines))
+
+
+def _cache(built: Built) -> dict[str, Any]:
+    lookups = built.lookups
+    if not lookups:
+        why = "the programs are from a bundle" if not built.examples else "the cache is turned off"
+        return {"hit": False, "why": why, "keys": _keys(built)}
+    missed = [lookup.why for lookup in lookups if not lookup.hit]
+    why = "; ".join(dict.fromkeys(missed)) or "all programs were there"
+    return {"hit": not missed, "why": why, "keys": [lookup.key for lookup in lookups]}
 
 
 def _keys(built: Built) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import trace as errors
+from .errors import trace as errors
 
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
