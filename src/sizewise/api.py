@@ -109,7 +109,8 @@ def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_mi
 
 
 def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
-    # Serving what was saved needs none of these.
+    if config is None and mode is None and not options:
+        return None  # the defaults, known without the config's class: serving what was built before needs no more
     from .config.compilation import CompilationConfig
     from .config.presets import preset, preset_not_available
 

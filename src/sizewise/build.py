@@ -6,8 +6,9 @@ Nothing here keeps state; what is built is returned.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,8 @@ from .errors import SizewiseError
 from .errors import build as errors
 from .errors import trace as trace_errors
 from .events import Timeline
-from .guards import Snapshot
+from .guards import Snapshot, plan_places
+from .guards import in_words as guards_in_words
 from .integrations import transformers as transformers_integration
 from .passes import PASSES, apply_passes
 from .piecewise import OnceLog, PiecewiseBackend
@@ -38,7 +40,8 @@ from .structure import structural_key
 from .trace import TracedGraph, trace_all, twin_of
 from .trace.dynamo import release
 from .trace.graph import check_compilers_conditions
-from .traced import Traced
+from .traced import GraphInput, Traced
+from .traced.paths import MODULE, module_path
 from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
 from .verify.selftest import self_test
@@ -147,7 +150,9 @@ class Builder:
         key = id(program.traced)
         if key not in self._snapshots:
             # The traced graph is kept beside it, so that its id stays its own.
-            self._snapshots[key] = program.traced, Snapshot(program.traced, self.target.module, replaced)
+            module, traced = self.target.module, program.traced
+            plan = plan_places(traced, module, replaced)
+            self._snapshots[key] = traced, Snapshot(traced.owner, plan, module, traced.scope, replaced)
         _, snapshot = self._snapshots[key]
         target = self.target
         return make_entry(program, target.module, target.signature, snapshot, target.device_type, self.state)
@@ -187,7 +192,18 @@ class Builder:
         while True:
             source, scope, weights, arguments = build_caller(traced, steps, self.target.module, size_names, copied)
             program = BuiltProgram(
-                traced, names, weights, size_names, arguments, source, [], observed.effects, steps, backends, scope
+                traced,
+                names,
+                weights,
+                size_names,
+                arguments,
+                source,
+                effects=observed.effects,
+                watched=_looked_at(traced, weights),
+                guard_lines=partial(guards_in_words, traced.guards),
+                steps=steps,
+                backends=backends,
+                scope=scope,
             )
             program.variants = [self._variant(program, interval) for interval in ranges]
             wanted = self._copies(program, observed)
@@ -295,6 +311,20 @@ class Builder:
         with self.timeline.phase("self_test"):
             written = program.effects.written_parameters
             return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
+
+
+def _looked_at(traced: Traced, weights: Sequence[GraphInput]) -> list[GraphInput]:
+    """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
+    read = {item.path for item in weights}
+    found: dict[str, GraphInput] = {}
+    for guard in traced.guards:
+        path = guard.path
+        if guard.kind != "TENSOR_MATCH" or path is None or path.root != MODULE:
+            continue
+        name = module_path(path.steps)
+        if name not in read and all(kind in ("attr", "item") for kind, _ in path.steps):
+            found[name] = GraphInput("attribute", name, name, path.steps)
+    return list(found.values())
 
 
 def _dims_in(traced: TracedGraph, interval: Range) -> dict[str, Dim]:

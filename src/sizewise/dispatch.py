@@ -20,8 +20,6 @@ from .dims import Dim
 from .guards import Snapshot
 from .program import Program
 from .program import size_variable as program_size
-from .traced import GraphInput
-from .traced.paths import MODULE, module_path
 from .weights import WeightBinding, memory_of, overlap
 
 
@@ -87,22 +85,8 @@ def make_entry(
     """``program`` bound to ``module``, with the check in front of it. Raises UnboundInput (SW218)."""
     owner = program.traced.owner
     weights = WeightBinding(module, program.weight_inputs, owner, writes=program.effects.writes_module)
-    watched = WeightBinding(module, _looked_at(program), owner)
+    watched = WeightBinding(module, program.watched, owner)
     return Entry(program, signature, weights, watched, snapshot, device_type, state)
-
-
-def _looked_at(program: Program) -> list[GraphInput]:
-    """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
-    read = {item.path for item in program.weight_inputs}
-    found: dict[str, GraphInput] = {}
-    for guard in program.traced.guards:
-        path = guard.path
-        if guard.kind != "TENSOR_MATCH" or path is None or path.root != MODULE:
-            continue
-        name = module_path(path.steps)
-        if name not in read and all(kind in ("attr", "item") for kind, _ in path.steps):
-            found[name] = GraphInput("attribute", name, name, path.steps)
-    return list(found.values())
 
 
 class _EntryWriter:

@@ -47,6 +47,10 @@ class Program:
     source: str
     variants: list[Variant] = field(default_factory=list)
     effects: Effects = field(default_factory=Effects)
+    watched: list[GraphInput] = field(default_factory=list)
+    """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
+    guard_lines: Callable[[], list[str]] = list
+    """Every guard of the trace, in words."""
 
     @property
     def piece_keys(self) -> list[str]:

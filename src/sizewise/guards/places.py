@@ -127,6 +127,20 @@ class Places:
         """The code of a function, which interactive reloaders replace in place."""
         self._attributes.setdefault((id(function), "__code__"), (function, "__code__", function.__qualname__))
 
+    def member_code(self, cls: type, index: int, name: str) -> None:
+        """The code of a method that ``cls`` has from the ``index``-th of its classes."""
+        function = function_of(vars(cls.__mro__[index])[name])
+        if function is not None:
+            self.code(function)
+
+    def hidden_by_none(self, cls: type, index: int, name: str) -> None:
+        """``name`` was read from the ``index``-th of the classes: none before it may get it."""
+        self.unshadowed(cls.__mro__[:index], name)
+
+    def entry(self, value: Any, index: int, label: str) -> None:
+        """The entry of a dict that is at a place in its order."""
+        self.value(value, "item", list(value)[index], label)
+
     def environment(self) -> None:
         """``os.environ`` was read."""
         self._environment = True
@@ -162,6 +176,15 @@ class Places:
         if self._environment:
             groups.append(EnvironmentGroup())
         return groups
+
+
+def function_of(member: Any) -> types.FunctionType | None:
+    """The plain function behind a member of a class."""
+    if isinstance(member, property):
+        member = member.fget
+    if isinstance(member, (classmethod, staticmethod)):
+        member = member.__func__
+    return member if isinstance(member, types.FunctionType) else None
 
 
 def _parted(places: Iterable[Place], owned: set[int]) -> tuple[list[Place], list[Place]]:

@@ -8,6 +8,10 @@ guard's snapshot does not say as well. ``refused``: a program that needs it is n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..traced import GuardRecord
+
 TREATMENT: dict[str, tuple[str, str]] = {
     # sizes
     "SHAPE_ENV": ("proved", "conditions on sizes are settled over the declared ranges"),
@@ -65,3 +69,12 @@ TREATMENT: dict[str, tuple[str, str]] = {
     "OPAQUE_OBJ_GUARD_FN_MATCH": ("refused", "an opaque object decides by code of its own"),
 }
 """Kind of guard -> (where it goes, in words). A kind that is not here refuses the program."""
+
+
+def in_words(guards: Iterable[GuardRecord]) -> list[str]:
+    """Every guard: what it is on, where it went, and why that is enough."""
+    lines = []
+    for guard in guards:
+        treatment, why = TREATMENT[guard.kind]
+        lines.append(f"{guard.in_words}: {treatment} ({why})")
+    return list(dict.fromkeys(lines))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..built import Built
 from ..counters import Counters
 from ..events import Event, Timeline
-from ..guards import TREATMENT
 from ..key import key_factors, key_of
-from ..program import Program
 from ..verify.samples import sizes_in_words
 
 
@@ -103,7 +100,7 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         pieces=Pieces(sum(len(p.piece_keys) for p in programs), len(compiled), len(distinct)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
-        guards=_guards(programs),
+        guards=list(dict.fromkeys(line for program in programs for line in program.guard_lines())),
         assumptions=[
             {"text": a.text, "verdict": a.verdict, "method": a.method}
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
@@ -115,15 +112,6 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
-
-
-def _guards(programs: Sequence[Program]) -> list[str]:
-    """Every guard of every trace: what it is on, where it went, and why that is enough."""
-    lines = []
-    for guard in (guard for program in programs for guard in program.traced.guards):
-        treatment, why = TREATMENT[guard.kind]
-        lines.append(f"{guard.in_words}: {treatment} ({why})")
-    return list(dict.fromkeys(lines))
 
 
 def _cache(built: Built) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Parameters are not among them: programs bind them by name.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from ..ranges import Range
 from ..traced import files as traced_files
 from ..weights import WeightBinding
 from . import loader
-from .record import read_program, write_program
+from .record import read_plan, read_program, write_plan, write_program
 from .scope import NotThere, read_scope, write_scope
 from .values import NotWritable, decode, encode
 
@@ -67,12 +68,14 @@ class _Writer:
         name = self._add("program", text, ".py")
         return {
             "record": write_program(program),
+            "plan": write_plan(entry.snapshot.plan, program.traced.scope),
+            "guards": self._add("guards", json.dumps(program.guard_lines()).encode(), ".json"),
             "source": name,
             "scope": write_scope(program.scope),
             "variants": [self._variant(program, variant) for variant in program.variants],
             "state": [encode(value) for value in entry.state],
             "device": entry.device_type,
-            "values": entry.snapshot.summary(),
+            "values": self._add("values", json.dumps(entry.snapshot.summary()).encode(), ".json"),
             "layouts": [_layouts(binding) for binding in (entry.weights, entry.watched)],
         }
 
@@ -117,9 +120,13 @@ class _Writer:
         return {"file": name, "shape": list(tensor.shape), "dtype": encode(tensor.dtype)}
 
     def _add(self, kind: str, content: bytes, suffix: str) -> str:
-        name = f"{kind}-{hashlib.sha256(content).hexdigest()[:20]}{suffix}"
+        name = _name(kind, content, suffix)
         self.files[name] = content
         return name
+
+
+def _name(kind: str, content: bytes, suffix: str) -> str:
+    return f"{kind}-{hashlib.sha256(content).hexdigest()[:20]}{suffix}"
 
 
 def read_programs(
@@ -146,12 +153,17 @@ class _Candidate:
         if changed is not None:
             raise Differs(f"the source of {changed[0]}", changed[1], changed[2])
         self.program = read_program(data["record"], read(data["source"]).decode())
+        self.program.guard_lines = lambda: json.loads(read(data["guards"]))
         self.state = tuple(decode(value) for value in data["state"])
+        plan, scope = read_plan(data["plan"])
         try:
-            self.snapshot = Snapshot(self.program.traced, module, forward)
-        except Exception as problem:
+            self.snapshot = Snapshot(self.program.traced.owner, plan, module, scope, forward)
+        except (AttributeError, KeyError, IndexError, TypeError) as problem:
             raise Differs("the module's structure", "as traced", f"another one ({problem})") from problem
-        _compare_values(data["values"], self.snapshot.summary())
+        summary = self.snapshot.summary()
+        # The file's name is its content's digest: what is as it was need not be read.
+        if _name("values", json.dumps(summary).encode(), ".json") != data["values"]:
+            _compare_values(json.loads(read(data["values"])), summary)
 
     def entry(self, pieces: Mapping[str, Callable[..., Any]], module: nn.Module, signature: Signature) -> Entry:
         scope = read_scope(self.data["scope"])

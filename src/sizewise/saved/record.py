@@ -13,10 +13,12 @@ import torch
 from ..calls import Call, Leaf, Passed, Shell
 from ..dims import Dim, DimSpec
 from ..effects import Effects
+from ..guards import PlacesPlan
+from ..guards.places import Places
 from ..program import Program, StepName
-from ..traced import Assumption, GraphInput, GuardRecord, Output, SourcePath, Traced
+from ..traced import Assumption, GraphInput, Output, Traced
 from ..traced.code import TracedCode
-from .values import NotWritable, decode, encode
+from .values import NotWritable, Unreadable, decode, encode
 
 Json = dict[str, Any]
 
@@ -33,7 +35,7 @@ def write_program(program: Program) -> Json:
     return {
         "owner": traced.owner,
         "steps": [[step.key, step.is_piece] for step in program.step_names],
-        "weights": [[item.kind, item.path, encode(item.steps)] for item in program.weight_inputs],
+        "weights": _write_inputs(program.weight_inputs),
         "size_names": program.size_names,
         "arguments": program.arguments,
         "effects": _write_effects(program.effects),
@@ -46,8 +48,7 @@ def write_program(program: Program) -> Json:
         "assumptions": [asdict(item) for item in traced.assumptions],
         "call": _write_call(traced.call),
         "template": _write_output(traced.template),
-        "guards": [_write_guard(guard) for guard in traced.guards],
-        "globals": _write_globals(traced),
+        "watched": _write_inputs(program.watched),
         "code": {
             "digests": sorted(traced.code.digests),
             "asks_requires_grad": traced.code.asks_requires_grad,
@@ -74,9 +75,8 @@ def read_program(data: Json, source: str) -> Program:
         dims={name: Dim(name, low, high) for name, low, high in data["dims"]},
         policy=data["policy"],
         assumptions=[_read_assumption(item) for item in data["assumptions"]],
-        guards=[_read_guard(item) for item in data["guards"]],
+        guards=[],
         call=_read_call(data["call"]),
-        scope=_read_globals(data["globals"]),
         code=TracedCode(
             frozenset((name, text) for name, text in code["digests"]),
             False,
@@ -90,13 +90,47 @@ def read_program(data: Json, source: str) -> Program:
     return Program(
         traced,
         [StepName(key, is_piece) for key, is_piece in data["steps"]],
-        [GraphInput(kind, path, path, decode(steps)) for kind, path, steps in data["weights"]],
+        _read_inputs(data["weights"]),
         data["size_names"],
         data["arguments"],
         source,
         [],
         _read_effects(data["effects"]),
+        _read_inputs(data["watched"]),
     )
+
+
+def write_plan(plan: PlacesPlan, scope: Mapping[str, Any]) -> Json:
+    """What a snapshot keeps, and the globals that its paths begin with.
+
+    Raises:
+        NotWritable: a key or a global has no form as plain data.
+    """
+    return {
+        "nodes": [[parent, kind, encode(key)] for parent, kind, key in plan.nodes],
+        "instructions": [list(map(encode, call)) for call in plan.instructions],
+        "globals": {name: _write_global(name, scope[name]) for name in plan.roots()},
+    }
+
+
+def read_plan(data: Json) -> tuple[PlacesPlan, dict[str, Any]]:
+    """The plan and the globals that `write_plan` wrote."""
+    nodes = [(parent, kind, decode(key)) for parent, kind, key in data["nodes"]]
+    calls = [tuple(map(decode, call)) for call in data["instructions"]]
+    if any(call[0] not in _METHODS for call in calls):
+        raise Unreadable("a place is kept in a way that is not known")
+    return PlacesPlan(nodes, calls), _read_globals(data["globals"])
+
+
+_METHODS = {name for name in vars(Places) if not name.startswith("_")} - {"groups"}
+
+
+def _write_inputs(inputs: list[GraphInput]) -> list[Any]:
+    return [[item.kind, item.path, encode(item.steps)] for item in inputs]
+
+
+def _read_inputs(data: list[Any]) -> list[GraphInput]:
+    return [GraphInput(kind, path, path, decode(steps)) for kind, path, steps in data]
 
 
 def _write_effects(effects: Effects) -> Json:
@@ -178,46 +212,6 @@ def _read_output(data: Json) -> Output:
         decode(data["keys"]) if "keys" in data else (),
         tuple(_read_output(child) for child in data.get("children", ())),
     )
-
-
-def _write_guard(guard: GuardRecord) -> list[Any]:
-    return [
-        guard.kind,
-        guard.name if guard.path is None else "",
-        _write_path(guard.path),
-        guard.source,
-        guard.attribute,
-        _write_path(guard.other),
-    ]
-
-
-def _read_guard(data: list[Any]) -> GuardRecord:
-    kind, name, path, source, attribute, other = data
-    where = _read_path(path)
-    return GuardRecord(kind, name or str(where), where, source, attribute, _read_path(other))
-
-
-def _write_path(path: SourcePath | None) -> Any:
-    if path is None:
-        return None
-    return [path.root_kind, path.root, [[kind, encode(key)] for kind, key in path.steps], path.size_axis]
-
-
-def _read_path(data: Any) -> SourcePath | None:
-    if data is None:
-        return None
-    root_kind, root, steps, axis = data
-    return SourcePath(root_kind, root, tuple((kind, decode(key)) for kind, key in steps), axis)
-
-
-def _write_globals(traced: Traced) -> Json:
-    """What the paths of guards start from: modules by name; other globals of the traced function are its own."""
-    found: Json = {}
-    for guard in traced.guards:
-        for path in (guard.path, guard.other):
-            if path is not None and path.root_kind == "global":
-                found[path.root] = _write_global(path.root, traced.scope[path.root])
-    return found
 
 
 def _write_global(name: str, value: Any) -> list[Any]:

@@ -33,6 +33,11 @@ _TEXT = {
 }
 
 
+def read_step(kind: str, value: Any, key: Any) -> Any:
+    """What is one step from ``value``."""
+    return _READ[kind](value, key)
+
+
 @dataclass(frozen=True)
 class SourcePath:
     """A root and the steps from it.
@@ -51,8 +56,12 @@ class SourcePath:
         """The object at the path, starting from ``root_value``."""
         value = root_value
         for kind, key in self.steps:
-            value = _READ[kind](value, key)
+            value = read_step(kind, value, key)
         return value
+
+    def step(self, kind: str, key: Any) -> SourcePath:
+        """The path one step further."""
+        return SourcePath(self.root_kind, self.root, (*self.steps, (kind, key)))
 
     def parent(self) -> SourcePath:
         return SourcePath(self.root_kind, self.root, self.steps[:-1])
