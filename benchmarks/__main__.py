@@ -15,6 +15,7 @@ NAMES = (
     "cold_decoder",
     "cold_llama",
     "cold_families",
+    "warm_start",
     "never_recompiles",
     "small_calls",
     "minilm_latency",

@@ -51,6 +51,8 @@ class Program:
     """The module's tensors that the trace asked for dtype, shape or strides, but that the graph does not read."""
     guard_lines: Callable[[], list[str]] = list
     """Every guard of the trace, in words."""
+    origin: Any = None
+    """What it was read from, if it was: its part of the manifest, the whole manifest, what reads files."""
 
     @property
     def piece_keys(self) -> list[str]:

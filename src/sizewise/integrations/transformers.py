@@ -49,6 +49,12 @@ def adapt(module: nn.Module, memo: dict[int, Any]) -> None:
         memo[id(original)] = duplicate
 
 
+def prepare(module: nn.Module) -> None:
+    """Make known what a program of ``module`` that was built elsewhere looks up: the opaque attention, by its name."""
+    if is_transformers_model(module):
+        _register()
+
+
 def _kept_modules(module: nn.Module) -> dict[int, Any]:
     """A deepcopy memo that keeps modules as they are, should a config refer to one."""
     return {id(part): part for part in module.modules()}

@@ -18,13 +18,14 @@ from torch import nn
 from ..calls import Signature
 from ..dispatch import Entry, make_entry
 from ..guards import Snapshot
+from ..integrations import transformers as transformers_integration
 from ..program import Variant, load_caller
 from ..ranges import Range
 from ..traced import files as traced_files
 from ..weights import WeightBinding
 from . import loader
 from .record import read_plan, read_program, write_plan, write_program
-from .scope import NotThere, read_scope, write_scope
+from .scope import NotThere, find_operator, read_scope, write_scope
 from .values import NotWritable, decode, encode
 
 if TYPE_CHECKING:
@@ -63,12 +64,29 @@ class _Writer:
         self._known: dict[int, str] = {}
 
     def program(self, entry: Entry) -> Json:
+        origin = entry.program.origin
+        return self._copied(*origin) if origin is not None else self._written(entry)
+
+    def _copied(self, data: Json, manifest: Json, read: Callable[[str], bytes]) -> Json:
+        """A program that was loaded, as it was written."""
+        pieces = {name for variant in data["variants"] for name in variant["pieces"]}
+        names = {data["source"], data["guards"], data["values"], *pieces}
+        for name in pieces:
+            piece = self.pieces[name] = manifest["pieces"][name]
+            libraries = {library for library, _ in piece["kernels"].values()}
+            self.libraries |= {library: manifest["libraries"][library] for library in libraries}
+            names |= libraries | {constant["file"] for constant in piece["constants"].values()}
+        self.files |= {name: read(name) for name in names}
+        return data
+
+    def _written(self, entry: Entry) -> Json:
         program: BuiltProgram = entry.program  # type: ignore[assignment]
         text = program.source.encode()
         name = self._add("program", text, ".py")
         return {
             "record": write_program(program),
             "plan": write_plan(entry.snapshot.plan, program.traced.scope),
+            "operators": _operators(program),
             "guards": self._add("guards", json.dumps(program.guard_lines()).encode(), ".json"),
             "source": name,
             "scope": write_scope(program.scope),
@@ -139,7 +157,10 @@ def read_programs(
         NotThere: an operator or class they need is not in this process.
         ValueError, KeyError, TypeError, OSError, ...: the manifest or a file is not as it was written.
     """
+    transformers_integration.prepare(module)
     found = [_Candidate(data, read, module, forward) for data in manifest["programs"]]
+    for candidate in found:
+        candidate.program.origin = (candidate.data, manifest, read)
     pieces = _load_pieces(manifest, read)
     return [candidate.entry(pieces, module, signature) for candidate in found]
 
@@ -155,6 +176,10 @@ class _Candidate:
         self.program = read_program(data["record"], read(data["source"]).decode())
         self.program.guard_lines = lambda: json.loads(read(data["guards"]))
         self.state = tuple(decode(value) for value in data["state"])
+        # First of all: torch.ops has no entry for an operator that nobody asked for yet.
+        for name in data["operators"]:
+            find_operator(name, "")
+        self.scope = read_scope(data["scope"])
         plan, scope = read_plan(data["plan"])
         try:
             self.snapshot = Snapshot(self.program.traced.owner, plan, module, scope, forward)
@@ -166,18 +191,25 @@ class _Candidate:
             _compare_values(json.loads(read(data["values"])), summary)
 
     def entry(self, pieces: Mapping[str, Callable[..., Any]], module: nn.Module, signature: Signature) -> Entry:
-        scope = read_scope(self.data["scope"])
         for variant in self.data["variants"]:
             sizes = Range(*variant["sizes"])
             parts = [pieces[name] for name in variant["pieces"]]
             label = f"{self.program.traced.owner} {sizes}"
-            self.program.variants.append(Variant(sizes, load_caller(self.program.source, scope, parts, label)))
+            self.program.variants.append(Variant(sizes, load_caller(self.program.source, self.scope, parts, label)))
         entry = make_entry(self.program, module, signature, self.snapshot, self.data["device"], self.state)
         for binding, saved in zip((entry.weights, entry.watched), self.data["layouts"], strict=True):
             for path, before, now in zip(binding.paths, saved, _layouts(binding), strict=True):
                 if before != now:
                     raise Differs(f"the tensor {path}", str(before), str(now))
         return entry
+
+
+def _operators(program: BuiltProgram) -> list[str]:
+    """The names of all operators in the graph that are not torch's own."""
+    targets = {node.target for node in program.traced.graph.graph.nodes if node.op == "call_function"}
+    names = {t._qualified_op_name for t in targets if isinstance(t, torch._ops.OpOverloadPacket)}
+    names |= {t._schema.name for t in targets if isinstance(t, torch._ops.OpOverload)}
+    return sorted(name for name in names if not name.startswith(("aten::", "prims::")))
 
 
 def _layouts(binding: WeightBinding) -> list[Any]:

@@ -65,7 +65,7 @@ def read_scope(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(kind: str, *rest: Any) -> Any:
     if kind == "operator":
-        return _operator(*rest)
+        return find_operator(*rest)
     if kind == "function":
         found = _find(*rest)
         if found is None:
@@ -79,7 +79,8 @@ def _read(kind: str, *rest: Any) -> Any:
         raise NotThere(f"a class is gone: {problem}") from None
 
 
-def _operator(name: str, overload: str) -> Any:
+def find_operator(name: str, overload: str) -> Any:
+    """The operator ``namespace::name``, or one of its overloads. Raises NotThere."""
     namespace, _, short = name.partition("::")
     if namespace == REGISTRY.namespace:
         attention_overload()  # Sizewise's own are defined on first use
