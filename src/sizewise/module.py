@@ -28,6 +28,7 @@ from .traced.registries import REGISTRIES
 
 if TYPE_CHECKING:
     from .config.compilation import CompilationConfig
+    from .plan import Plan
     from .report import Report
 
 NEW, WARMING, READY, STALE, CLOSED = "new", "warming", "ready", "stale", "closed"
@@ -229,8 +230,13 @@ class CompiledModule(Face):
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
-        from .plan import make_plan
         from .warm import programs_for
+
+        return programs_for(*self._sw_plan(calls), self._sw_counters, self._sw_timeline)
+
+    def _sw_plan(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> tuple[Target, Plan]:
+        """What a warm-up for ``calls`` would build, and for what."""
+        from .plan import make_plan
 
         signature = self._sw_signature()
         options = self._sw_options
@@ -245,7 +251,7 @@ class CompiledModule(Face):
             plan.device_type,
             self._sw_prepare_twin,
         )
-        return programs_for(target, plan, self._sw_counters, self._sw_timeline)
+        return target, plan
 
     def _install(self, built: Built) -> None:
         self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in built.entries))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import ambient
@@ -17,7 +18,8 @@ from .errors import state as errors
 from .events import Timeline, logger
 from .plan import Plan
 from .saved import keys, manifest
-from .saved.files import Differs, NotThere
+from .saved.files import SOURCE, Difference, Differs, NotThere
+from .saved.keys import nearest
 from .saved.values import NotWritable
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0
 """Seconds to wait for another process that builds the same programs, before building them here as well."""
+_SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
 _SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path")
 
 
@@ -60,6 +63,33 @@ def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timel
     return built
 
 
+def why(target: Target, plan: Plan, store: Store) -> list[Why]:
+    """For each call whether its programs are in ``store``, and else what is in the way. Nothing is built."""
+    state = ambient.read(target.device_type)
+    answers = []
+    for call in plan.calls:
+        one = _Call(target, plan, call, state, store, Counters(), Timeline())
+        found = one.look_up(store)
+        if found is not None:
+            answers.append(Why(one.key, True, "", []))
+        elif one.rejected:
+            entry, difference = one.rejected[0]
+            answers.append(Why(one.key, False, entry, [difference]))
+        else:
+            answers.append(Why(one.key, False, *nearest(one.factors, store.entries())))
+    return answers
+
+
+@dataclass(frozen=True)
+class Why:
+    """Whether a call's programs are in the cache; else the nearest entry, and what differs: name, there, here."""
+
+    key: str
+    hit: bool
+    nearest: str
+    differences: list[Difference]
+
+
 class _Call:
     """One call of a warm-up."""
 
@@ -82,25 +112,31 @@ class _Call:
             self._refuse_if_warm("the cache is turned off")
             return builder().build([self.call])
         with self.timeline.phase("cache"):
-            self.factors = keys.factors(
-                self.target.module,
-                self.target.method,
-                self.call,
-                self.plan.spec,
-                self.target.device_type,
-                self.state,
-                _settings(self.plan),
-            )
-            self.key = keys.key_of(self.factors)
-            found = self._find(self.store)
+            found = self.look_up(self.store)
         if found is None:
             found = self._build(self.store, builder)
         self.counters.add("cache_hits" if found.lookups[0].hit else "cache_misses")
         return found
 
+    def look_up(self, store: Store) -> Built | None:
+        """The programs in ``store``, if they are there."""
+        target = self.target
+        self.factors = keys.factors(
+            target.module,
+            target.method,
+            self.call,
+            self.plan.spec,
+            target.device_type,
+            self.state,
+            _settings(self.plan),
+        )
+        self.key = keys.key_of(self.factors)
+        return self._find(store)
+
     def _find(self, store: Store) -> Built | None:
         """The programs of the first candidate that fits."""
         self.why = []
+        self.rejected: list[tuple[str, Difference]] = []
         target = self.target
         forward = target.original if target.method == "forward" else None
         for entry in store.candidates(self.key):
@@ -110,6 +146,10 @@ class _Call:
                 )
             except (Differs, NotThere) as problem:
                 self.why.append(str(problem))
+                difference = (
+                    problem.difference if isinstance(problem, Differs) else (str(problem), "there", "not there")
+                )
+                self.rejected.append((entry.id, difference))
             except Exception as problem:
                 # Damaged, or of another version that has the same key: as if it were not there.
                 logger.debug("cached program %s is passed over: %s: %s", entry.id, type(problem).__name__, problem)
@@ -130,6 +170,9 @@ class _Call:
                 if found is not None:
                     return found
             why = "; ".join(self.why)
+            changed = [name for _, (name, _, _) in self.rejected if name.startswith(SOURCE)]
+            if changed:
+                logger.warning("%s (%s)", _SOURCE_CHANGED, ", ".join(dict.fromkeys(changed)))
             built = builder().build([self.call])
             built.lookups = [Lookup(self.key, False, why)]
             self._publish(store, built, token)
@@ -168,4 +211,5 @@ def _settings(plan: Plan) -> dict[str, Any]:
     if plan.config is None:
         return {}
     found: dict[str, Any] = json.loads(plan.config.to_json())
-    return {name: value for name, value in found.items() if name not in _SETTINGS_OF_NO_CODE}
+    return {name: value for name, value in found.items() if name not in _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
+_SETTINGS_OF_NO_CODE}

@@ -9,6 +9,7 @@ import typer
 from .._version import __version__
 from . import cache
 from .bench import bench
+from .cache_why import why
 from .compile import compile
 from .demo import demo
 from .doctor import doctor
@@ -23,7 +24,7 @@ COMMANDS = (demo, compile, bench, doctor, explain)
 ERRORS = (index, build, serve)
 """The commands below ``sizewise errors``."""
 
-CACHE = (cache.path, cache.ls, cache.verify, cache.prune, cache.clear)
+CACHE = (cache.path, cache.ls, cache.verify, cache.prune, cache.clear, why)
 """The commands below ``sizewise cache``."""
 
 

@@ -6,8 +6,12 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from json import loads
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from ..errors import command as errors
 from .output import AsJson, show, show_json, table, users_code
 from .progress import warmup_progress
 from .settings import Assignments, Backend, config_from
@@ -19,27 +23,48 @@ if TYPE_CHECKING:
     from ..report import Report
 
 
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write a bundle here, for sizewise.load.")]
+
+
 def compile(
     target: TargetArgument,
     backend: Backend = None,
     assignments: Assignments = None,
+    output: Output = None,
     json: AsJson = False,
 ) -> None:
     """Trace, compile and check a model for all its sizes, and print the report.
 
-    Nothing is kept: this says whether and how a model compiles, and how long
-    that takes. With --json the answer is the report's own JSON, with the target.
+    What is built is kept in the cache, where the next process finds it; with
+    --output also in a bundle, for sizewise.load. Programs that are in the cache
+    are not built again (SIZEWISE_DISABLE_COMPILE_CACHE=1 builds them all the
+    same). With --json the answer is the report's own JSON, with the target.
 
-    Example: sizewise compile app.py:make --backend eager
+    Example: sizewise compile app.py:make -o model.sizewise
     """
     config = config_from(backend, assignments)
     loaded = load_target(target)
-    report = warmed_up(loaded, config).report()
+    fast = warmed_up(loaded, config)
+    report = fast.report()
+    written = _save(fast, output)
     if json:
-        show_json({"target": target, **loads(report.to_json())})
+        bundle = {} if written is None else {"output": str(written), "bytes": written.stat().st_size}
+        show_json({"target": target, **loads(report.to_json()), **bundle})
         return
     show(f"{target}: {report.owner} is {report.state}")
     show(table(("", "what was built"), _rows(report)))
+    if written is not None:
+        show(f"written to {written}: {written.stat().st_size / 1e6:.1f} MB, for sizewise.load")
+
+
+def _save(fast: CompiledModule, output: Path | None) -> Path | None:
+    """Raises CannotWrite (SW704), NotSavable (SW613)."""
+    if output is None:
+        return None
+    try:
+        return fast.save(output)
+    except OSError as problem:
+        raise errors.CannotWrite(path=output, problem=problem.strerror or str(problem)) from problem
 
 
 def warmed_up(target: Target, config: CompilationConfig | None) -> CompiledModule:
@@ -81,6 +106,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
             rows.append((f"size {size['sizes']}", f"{size['verdict']}: {size['why']}"))
     for phase in ("trace", "machine", "split", "compile", "link", "self_test", "warmup"):
         rows.append((f"{phase} time", f"{report.seconds(phase):.2f} s"))
+    rows.append(("cache", "all programs were there" if report.cache["hit"] else report.cache["why"]))
     counted = [f"{name} {count}" for name, count in report.counters.items() if count]
     rows.append(("counters", ", ".join(counted) or "none"))
     return rows

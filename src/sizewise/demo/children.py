@@ -30,7 +30,8 @@ def environment(cache: Path) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    return {**kept, **threads, **quiet, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    programs = {"SIZEWISE_CACHE_DIR": str(cache / "sizewise"), "SIZEWISE_DISABLE_COMPILE_CACHE": "0"}
+    return {**kept, **threads, **quiet, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache), **programs}
 
 
 class Child:

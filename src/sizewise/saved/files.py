@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Files = dict[str, bytes]
+SOURCE = "the source of "
+"""What a difference in a source file is called, before the module's name."""
 Difference = tuple[str, str, str]
 """What differs, what it was, what it is."""
 
@@ -172,7 +174,7 @@ class _Candidate:
         self.data = data
         changed = traced_files.difference(data["record"]["sources"])
         if changed is not None:
-            raise Differs(f"the source of {changed[0]}", changed[1], changed[2])
+            raise Differs(f"{SOURCE}{changed[0]}", changed[1], changed[2])
         self.program = read_program(data["record"], read(data["source"]).decode())
         self.program.guard_lines = lambda: json.loads(read(data["guards"]))
         self.state = tuple(decode(value) for value in data["state"])

@@ -8,10 +8,11 @@ code lies, names given to layers, the rank, weights.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -66,6 +67,42 @@ def factors(
 def key_of(found: Factors) -> str:
     """SHA-256 (hex) over the factors."""
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def nearest(found: Factors, entries: Iterable[Any]) -> tuple[str, list[tuple[str, str, str]]]:
+    """Of cached ``entries`` the id of the one whose factors differ least from ``found``, and what differs.
+
+    Each difference is (factor, there, here). ('', []) where there is no entry with factors.
+    """
+    best: tuple[str, list[tuple[str, str, str]]] = ("", [])
+    for entry in entries:
+        saved = entry.manifest.get("factors")
+        if not isinstance(saved, dict):
+            continue
+        here = json.loads(json.dumps(found))
+        differing = [
+            (name, *_shown(saved.get(name), here.get(name)))
+            for name in sorted(saved.keys() | here.keys())
+            if saved.get(name) != here.get(name)
+        ]
+        # Another class is another program, however much else is the same.
+        if not best[0] or _distance(differing) < _distance(best[1]):
+            best = (entry.id, differing)
+    return best
+
+
+def _distance(differing: list[tuple[str, str, str]]) -> int:
+    return sum(100 if name == "class" else 1 for name, _, _ in differing)
+
+
+def _shown(saved: Any, here: Any) -> tuple[str, str]:
+    """What differs in two values; of lists and dicts the first items that do."""
+    if isinstance(saved, dict) and isinstance(here, dict):
+        saved, here = sorted(map(str, saved.items())), sorted(map(str, here.items()))
+    if isinstance(saved, list) and isinstance(here, list):
+        pairs = ((a, b) for a, b in itertools.zip_longest(saved, here, fillvalue="nothing") if a != b)
+        saved, here = next(pairs, (saved, here))
+    return str(saved), str(here)
 
 
 def _class_of(part: nn.Module) -> str:
