@@ -211,5 +211,4 @@ def _settings(plan: Plan) -> dict[str, Any]:
     if plan.config is None:
         return {}
     found: dict[str, Any] = json.loads(plan.config.to_json())
-    return {name: value for name, value in found.items() if name not in _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
-_SETTINGS_OF_NO_CODE}
+    return {name: value for name, value in found.items() if name not in _SETTINGS_OF_NO_CODE}
