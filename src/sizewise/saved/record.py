@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,8 @@ import torch
 from ..calls import Call, Leaf, Passed, Shell
 from ..dims import Dim, DimSpec
 from ..effects import Effects
+from ..integrations import transformers as transformers_integration
+from ..ops import REGISTRY, attention_overload
 from ..program import Program, StepName
 from ..traced import Assumption, GraphInput, GuardRecord, Output, SourcePath, Traced
 from ..traced.code import TracedCode
@@ -66,6 +68,8 @@ def read_program(data: Json, source: str) -> Program:
         ValueError, KeyError, TypeError, AttributeError, ImportError: ``data`` is something else.
     """
     code = data["code"]
+    guards = [_read_guard(item) for item in data["guards"]]
+    _define_own(guards)
     traced = Traced(
         owner=data["owner"],
         inputs=[],
@@ -74,7 +78,7 @@ def read_program(data: Json, source: str) -> Program:
         dims={name: Dim(name, low, high) for name, low, high in data["dims"]},
         policy=data["policy"],
         assumptions=[_read_assumption(item) for item in data["assumptions"]],
-        guards=[_read_guard(item) for item in data["guards"]],
+        guards=guards,
         call=_read_call(data["call"]),
         scope=_read_globals(data["globals"]),
         code=TracedCode(
@@ -97,6 +101,15 @@ def read_program(data: Json, source: str) -> Program:
         [],
         _read_effects(data["effects"]),
     )
+
+
+def _define_own(guards: Sequence[GuardRecord]) -> None:
+    """What a trace defines of Sizewise's own, on first use, where the guards are about it."""
+    steps = {step for path in _paths(guards) for step in path.steps}
+    if ("attr", REGISTRY.namespace) in steps:
+        attention_overload()
+    if ("item", transformers_integration.NAME) in steps:
+        transformers_integration._register()
 
 
 def _write_effects(effects: Effects) -> Json:
@@ -213,11 +226,14 @@ def _read_path(data: Any) -> SourcePath | None:
 def _write_globals(traced: Traced) -> Json:
     """What the paths of guards start from: modules by name; other globals of the traced function are its own."""
     found: Json = {}
-    for guard in traced.guards:
-        for path in (guard.path, guard.other):
-            if path is not None and path.root_kind == "global":
-                found[path.root] = _write_global(path.root, traced.scope[path.root])
+    for path in _paths(traced.guards):
+        if path.root_kind == "global":
+            found[path.root] = _write_global(path.root, traced.scope[path.root])
     return found
+
+
+def _paths(guards: Iterable[GuardRecord]) -> Iterator[SourcePath]:
+    return (path for guard in guards for path in (guard.path, guard.other) if path is not None)
 
 
 def _write_global(name: str, value: Any) -> list[Any]:
