@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
@@ -11,9 +12,13 @@ from torch import nn
 from ..calls import CONSTANT_TYPES
 from ..traced.code import digest
 
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
+
 
 def portable(value: Any) -> str:
     """``value`` in words. Of an object only its class: what was read of it is among the values by itself."""
+    if isinstance(value, enum.Enum):
+        return f"{_name_of(type(value))}.{value.name}"  # its text may hold an address
     if isinstance(value, CONSTANT_TYPES):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, nn.Module):
@@ -23,8 +28,7 @@ def portable(value: Any) -> str:
     if isinstance(value, type):
         return f"class {_name_of(value)}"
     if isinstance(value, types.FunctionType):
-        code = "" if is_library(value.__module__) else f" {digest(value.__code__)}"
-        return f"function {value.__module__}.{value.__qualname__}{code}"
+        return _function(value)
     if isinstance(value, (classmethod, staticmethod)):
         return f"{type(value).__name__} {portable(value.__func__)}"
     if isinstance(value, types.MethodType):
@@ -33,12 +37,37 @@ def portable(value: Any) -> str:
         return f"code {digest(value)}"
     if isinstance(value, types.ModuleType):
         return f"import {value.__name__}"
-    if isinstance(value, (types.BuiltinFunctionType, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return f"builtin {value}" if not isinstance(value, types.BuiltinFunctionType) else f"builtin {value.__name__}"
+    if isinstance(value, types.BuiltinFunctionType):
+        home = value.__module__ or getattr(type(value.__self__), "__module__", "")
+        return f"builtin {home}.{value.__qualname__}"
+    if isinstance(value, _DESCRIPTORS):
+        return f"method {_name_of(value.__objclass__)}.{value.__name__}"
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"builtin {value}"
     if isinstance(value, tuple):
         return f"{type(value).__name__} ({', '.join(map(portable, value))})"
     size = f" of {len(value)}" if isinstance(value, (list, dict, set, frozenset)) else ""
     return f"a {_name_of(type(value))}{size}"
+
+
+def _function(value: types.FunctionType) -> str:
+    name = f"function {value.__module__}.{value.__qualname__}"
+    if not is_library(value.__module__):
+        return f"{name} {digest(value.__code__)}"
+    if "<locals>" not in value.__qualname__:
+        return name
+    # Many functions of a library may have been made by one and have its name.
+    cells = [_content(cell) for cell in value.__closure__ or ()]
+    return f"{name} {digest(value.__code__)} ({', '.join(cells)})"
+
+
+def _content(cell: types.CellType) -> str:
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        return "empty"
+    # A function may be in its own closure.
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, types.FunctionType) else portable(value)
 
 
 def _name_of(cls: type) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..calls import CONSTANT_TYPES
@@ -58,7 +59,17 @@ class Snapshot:
         found: list[tuple[str, str]] = []
         for group in self._flat():
             found += group.summary()
-        return sorted(found)
+        return sorted(found + self._same())
+
+    def _same(self) -> list[tuple[str, str]]:
+        """Which tensors and modules are one in several places."""
+        places: dict[int, list[str]] = {}
+        for group in self._flat():
+            for label, value in zip(group.labels, group.known, strict=False):
+                if isinstance(value, (torch.Tensor, nn.Module)):
+                    places.setdefault(id(value), []).append(label)
+        repeated = sorted(sorted(set(labels)) for labels in places.values() if len(set(labels)) > 1)
+        return [(first, f"the same as {', '.join(others)}") for first, *others in repeated]
 
     def _flat(self) -> Iterator[Group]:
         for group in self._groups:

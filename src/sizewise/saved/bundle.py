@@ -20,6 +20,8 @@ from typing import Any
 from ..errors import bundle as errors
 
 MANIFEST = "manifest.json"
+DIGEST = "manifest.sha256"
+"""Of the manifest itself, as the command sha256sum writes it."""
 MOST_FILES = 10_000
 MOST_BYTES = 4 << 30
 """Larger archives are refused before anything is read."""
@@ -43,7 +45,7 @@ def write(path: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -
         with os.fdopen(handle, "wb") as stream:
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
                 text = json.dumps({**manifest, "files": listed(files)}, indent=1).encode()
-                for name, data in {MANIFEST: text, **files}.items():
+                for name, data in {MANIFEST: text, DIGEST: _digest_line(text), **files}.items():
                     archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -63,7 +65,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            names = _checked_names(archive)
+            names = _checked_names(archive, path.stat().st_size)
             contents = {name: archive.read(name) for name in names}
     except _Refused as problem:
         raise errors.NotABundle(path=path, problem=str(problem)) from None
@@ -76,7 +78,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         words = f"it is damaged, or no archive at all ({type(problem).__name__}: {problem})"
         raise errors.NotABundle(path=path, problem=words) from None
     try:
-        manifest = _checked_manifest(contents.pop(MANIFEST), contents)
+        manifest = _checked_manifest(contents.pop(MANIFEST), contents.pop(DIGEST), contents)
     except _Refused as problem:
         raise errors.NotABundle(path=path, problem=str(problem)) from None
     return manifest, contents
@@ -86,15 +88,20 @@ class _Refused(Exception):
     """Why an archive is not read."""
 
 
-def _checked_names(archive: zipfile.ZipFile) -> list[str]:
+def _digest_line(manifest: bytes) -> bytes:
+    return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
+
+
+def _checked_names(archive: zipfile.ZipFile, whole: int) -> list[str]:
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(names) > MOST_FILES:
         raise _Refused(f"it holds {len(names)} files, and {MOST_FILES} at most are read")
     if len(set(names)) != len(names):
         raise _Refused("it holds two files of one name")
-    if MANIFEST not in names:
-        raise _Refused(f"it holds no {MANIFEST}")
+    for name in (MANIFEST, DIGEST):
+        if name not in names:
+            raise _Refused(f"it holds no {name}")
     for entry in entries:
         if not _NAME.fullmatch(entry.filename):
             raise _Refused(f"it holds a file with the name {entry.filename!r}, which is no plain one")
@@ -105,10 +112,14 @@ def _checked_names(archive: zipfile.ZipFile) -> list[str]:
     size = sum(entry.file_size for entry in entries)
     if size > MOST_BYTES:
         raise _Refused(f"its files take {size} bytes, and {MOST_BYTES} at most are read")
+    if size > whole:
+        raise _Refused(f"its files take {size} bytes and it has {whole}: they lie in one another")
     return names
 
 
-def _checked_manifest(text: bytes, contents: Mapping[str, bytes]) -> dict[str, Any]:
+def _checked_manifest(text: bytes, digest_line: bytes, contents: Mapping[str, bytes]) -> dict[str, Any]:
+    if digest_line != _digest_line(text):
+        raise _Refused(f"its {MANIFEST} is not what was written (another digest)")
     try:
         manifest = json.loads(text)
         files = {name: (item["sha256"], item["size"]) for name, item in manifest["files"].items()}

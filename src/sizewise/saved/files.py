@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .. import ambient
 from ..calls import Signature
 from ..dispatch import Entry, make_entry
+from ..errors.trace import UnboundInput
 from ..guards import Snapshot
 from ..integrations import transformers as transformers_integration
 from ..program import Variant, load_caller
@@ -112,7 +114,7 @@ class _Writer:
         known = self._known.get(id(artifact))
         if known is not None:
             return known
-        if not artifact.source:
+        if not artifact.source or artifact.compiler == "eager":
             raise NotWritable(f"piece {index}, for which {artifact.compiler} makes no code")
         if not artifact.is_raw:
             raise NotWritable(f"piece {index}, which keeps torch's wrapper around it: {artifact.why_wrapped}")
@@ -178,6 +180,8 @@ class _Candidate:
         self.program = read_program(data["record"], read(data["source"]).decode())
         self.program.guard_lines = lambda: json.loads(read(data["guards"]))
         self.state = tuple(decode(value) for value in data["state"])
+        for name, now, before in ambient.differences(ambient.read(data["device"]), self.state):
+            raise Differs(name, str(before), str(now))
         # First of all: torch.ops has no entry for an operator that nobody asked for yet.
         for name in data["operators"]:
             find_operator(name, "")
@@ -198,7 +202,10 @@ class _Candidate:
             parts = [pieces[name] for name in variant["pieces"]]
             label = f"{self.program.traced.owner} {sizes}"
             self.program.variants.append(Variant(sizes, load_caller(self.program.source, self.scope, parts, label)))
-        entry = make_entry(self.program, module, signature, self.snapshot, self.data["device"], self.state)
+        try:
+            entry = make_entry(self.program, module, signature, self.snapshot, self.data["device"], self.state)
+        except UnboundInput as problem:
+            raise Differs(f"the tensor {problem.fields['source']}", "there", "not there") from problem
         for binding, saved in zip((entry.weights, entry.watched), self.data["layouts"], strict=True):
             for path, before, now in zip(binding.paths, saved, _layouts(binding), strict=True):
                 if before != now:
@@ -221,11 +228,19 @@ def _layouts(binding: WeightBinding) -> list[Any]:
 def _compare_values(saved: Sequence[Any], seen: Sequence[tuple[str, str]]) -> None:
     if [tuple(pair) for pair in saved] == list(seen):
         return
-    before, now = dict(map(tuple, saved)), dict(seen)
-    for label in sorted(before.keys() | now.keys()):
+    before, now = _by_label(saved), _by_label(seen)
+    # What is in both first: of what is in one only, the cause is often another value.
+    for label in sorted(before.keys() | now.keys(), key=lambda label: (not (label in before and label in now), label)):
         if before.get(label) != now.get(label):
-            raise Differs(label, before.get(label, "not read"), now.get(label, "not there"))
-    raise Differs("the module's values", f"{len(saved)} of them", f"{len(seen)}")
+            raise Differs(label, before.get(label, "not read"), now.get(label, "not read"))
+
+
+def _by_label(values: Sequence[Any]) -> dict[str, str]:
+    """Values of one label joined: hooks before and after a forward have one."""
+    found: dict[str, str] = {}
+    for label, text in values:
+        found[label] = f"{found[label]} and {text}" if label in found else text
+    return found
 
 
 def _load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Callable[..., Any]]:

@@ -153,11 +153,21 @@ def _environment() -> dict[str, str]:
 def _inductor_settings() -> dict[str, str]:
     """What was set in ``torch._inductor.config``, where that is imported; nothing is imported to find out.
 
-    Private API: ``ConfigModule.get_config_copy`` and ``_is_default``. Checked on torch 2.13.0. Where they are missing,
-    a change there is not noticed.
+    Private API: ``ConfigModule._config`` with ``default``, ``env_value_default`` and ``env_value_force`` of its entries,
+    ``get_config_copy``. Checked on torch 2.13.0. Where they are missing, a change there is not noticed.
     """
     config = sys.modules.get("torch._inductor.config")
-    copy, is_default = getattr(config, "get_config_copy", None), getattr(config, "_is_default", None)
-    if copy is None or is_default is None:
+    entries, copy = getattr(config, "_config", None), getattr(config, "get_config_copy", None)
+    if not entries or copy is None:
         return {}
-    return {name: repr(value) for name, value in sorted(copy().items()) if not is_default(name)}
+    values, found = copy(), {}
+    for name, entry in sorted(entries.items()):
+        # What a build had set for its time is put back as a setting of its own, equal to the default.
+        if name in values and repr(values[name]) not in _defaults(entry):
+            found[name] = repr(values[name])
+    return found
+
+
+def _defaults(entry: Any) -> set[str]:
+    """The default, and what environment variables, which are a factor of their own, make of it."""
+    return {repr(getattr(entry, name, None)) for name in ("default", "env_value_default", "env_value_force")}

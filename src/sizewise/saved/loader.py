@@ -40,26 +40,14 @@ def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
         spec = importlib.util.spec_from_loader(full, loader)
         if spec is None:
             raise Unreadable(f"no library at {path}")
-        with _address():
-            module = importlib.util.module_from_spec(spec)
-            loader.exec_module(module)
+        # It stays set, as Inductor leaves it: another thread may be loading at this moment.
+        os.environ[_ADDRESS] = str(torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr)
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
         sys.modules[full] = module
     if entry == ALONE:
         return {ALONE: module.kernel}
     return {kernel.__name__: kernel for kernel in module.kernels()}
-
-
-@contextmanager
-def _address() -> Iterator[None]:
-    before = os.environ.get(_ADDRESS)
-    os.environ[_ADDRESS] = str(torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_ADDRESS]
-        else:
-            os.environ[_ADDRESS] = before
 
 
 @contextmanager

@@ -43,22 +43,21 @@ class TracedCode:
 
 def digest(code: types.CodeType) -> str:
     """SHA-256 (hex) of what ``code`` does: its instructions, constants and names."""
-    found = hashlib.sha256()
-    _add(code, found)
-    return found.hexdigest()
-
-
-def _add(code: types.CodeType, found: hashlib._Hash) -> None:
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    found.update(repr((code.co_argcount, code.co_kwonlyargcount, code.co_flags, names)).encode())
-    found.update(code.co_code)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            _add(constant, found)
-        elif isinstance(constant, frozenset):
-            found.update(repr(sorted(map(repr, constant))).encode())
-        else:
-            found.update(repr(constant).encode())
+    arguments = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    constants = list(map(_constant, code.co_consts))
+    # As one list: pieces without an end would let (1, 23) stand for (12, 3).
+    return hashlib.sha256(repr((arguments, names, code.co_code, constants)).encode()).hexdigest()
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, types.CodeType):
+        return digest(value)
+    if isinstance(value, frozenset):
+        return f"frozenset {sorted(map(_constant, value))}"
+    if isinstance(value, tuple):
+        return f"tuple {list(map(_constant, value))}"
+    return repr(value)
 
 
 def is_in_library(code: types.CodeType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
 import sys
 import types
@@ -38,11 +39,11 @@ def digests_of(codes: Iterable[types.CodeType]) -> dict[str, str]:
 
 
 def difference(saved: Mapping[str, str]) -> tuple[str, str, str] | None:
-    """(module, saved, seen) of the first module that is not what it was, or None. Nothing is imported."""
+    """(module, saved, seen) of the first module that is not what it was, or None. Only libraries are imported."""
     for module, wanted in saved.items():
         if module.startswith("<"):
             continue  # what is known of it is among the module's values
-        seen = _version(module) if wanted.startswith("version ") else _digest_of_file(_file_of(module))
+        seen = _version_of(module) if wanted.startswith("version ") else _digest_of_file(_file_of(module))
         if seen != wanted:
             return module, wanted, seen
     return None
@@ -50,6 +51,16 @@ def difference(saved: Mapping[str, str]) -> tuple[str, str, str] | None:
 
 def _version(top: str) -> str:
     return f"version {getattr(sys.modules.get(top), '__version__', 'unknown')}"
+
+
+def _version_of(top: str) -> str:
+    """The version of a library, which the module may import as late as in its forward."""
+    if top not in sys.modules:
+        try:
+            importlib.import_module(top)
+        except Exception as problem:
+            return f"not there ({type(problem).__name__}: {problem})"
+    return _version(top)
 
 
 def _file_of(module: str) -> str:
