@@ -76,8 +76,10 @@ def test_it_is_the_graph_of_a_full_trace(make: Callable[[], nn.Module], monkeypa
     assert guards_of(full) <= guards_of(ours)
     paths = [[item.path for item in graph_of(fast).inputs] for fast in (ours, full)]
     assert sorted(paths[0]) == sorted(paths[1])
-    assert graph_of(full).code <= graph_of(ours).code
-    assert all("sizewise" not in code.co_filename for code in graph_of(ours).code - graph_of(full).code)
+    ours_code, full_code = (graph_of(fast).code.digests for fast in (ours, full))
+    assert full_code <= ours_code
+    assert not {name for name, _ in ours_code - full_code if name.startswith(("flatten", "_flatten", "_rebuild"))}
+    assert not {name for name, _ in ours_code - full_code if "marked" in name or "standing_in" in name}
     nodes = [[(node.op, str(node.target)) for node in graph_of(fast).graph.graph.nodes] for fast in (ours, full)]
     calls = [[node for node in listed if node[0].startswith("call")] for listed in nodes]
     assert calls[0] == calls[1]

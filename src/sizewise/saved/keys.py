@@ -153,8 +153,8 @@ def _environment() -> dict[str, str]:
 def _inductor_settings() -> dict[str, str]:
     """What was set in ``torch._inductor.config``, where that is imported; nothing is imported to find out.
 
-    Private API: ``ConfigModule._config`` with ``default``, ``env_value_default`` and ``env_value_force`` of its entries,
-    ``get_config_copy``. Checked on torch 2.13.0. Where they are missing, a change there is not noticed.
+    Private API: ``ConfigModule._config`` with ``default``, ``env_value_default`` and ``env_value_force`` of its
+    entries, ``get_config_copy``. Checked on torch 2.13.0. Where they are missing, a change there is not noticed.
     """
     config = sys.modules.get("torch._inductor.config")
     entries, copy = getattr(config, "_config", None), getattr(config, "get_config_copy", None)

@@ -69,13 +69,14 @@ def find_runs(module: nn.Module) -> list[Run]:
     for part in module.modules():
         for child in part._modules.values():
             counts[id(child)] = counts.get(id(child), 0) + 1
+    places = _places_of_tensors(module)
     runs: list[Run] = []
     taken: list[str] = []
     for path, container in module.named_modules():
         # Parts of a block that happen to be equal (four projections of an attention) are no blocks.
         if not isinstance(container, (nn.ModuleList, nn.Sequential)) or any(_is_in(path, name) for name in taken):
             continue
-        found = [run for run in _runs_in(container, path, counts) if len(run.keys) >= SMALLEST]
+        found = [run for run in _runs_in(container, path, counts, places) if len(run.keys) >= SMALLEST]
         runs += found
         taken += [run.name(key) for run in found for key in run.keys]
     return runs
@@ -85,7 +86,35 @@ def _is_in(path: str, block: str) -> bool:
     return path == block or path.startswith(f"{block}.")
 
 
-def _runs_in(container: nn.Module, path: str, counts: dict[int, int]) -> Iterator[Run]:
+def _places_of_tensors(module: nn.Module) -> dict[int, int]:
+    """In how many places of the module each tensor is, by where it begins in memory."""
+    found: dict[int, int] = {}
+    for part in module.modules():
+        for tensor in _tensors_of(part):
+            key = _memory(tensor)
+            found[key] = found.get(key, 0) + 1
+    return found
+
+
+def _tensors_of(part: nn.Module) -> Iterator[torch.Tensor]:
+    """The tensors of one module by itself: registered ones and plain attributes, in lists, tuples and dicts too."""
+    waiting: list[Any] = [part._parameters, part._buffers, [v for k, v in vars(part).items() if k not in _OWN]]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    plain = tensor.layout == torch.strided and not tensor.is_meta and tensor.numel()
+    return tensor.data_ptr() if plain else id(tensor)
+
+
+def _runs_in(container: nn.Module, path: str, counts: dict[int, int], places: dict[int, int]) -> Iterator[Run]:
     runs: list[Run] = []
     for key, block in container._modules.items():
         # A block with a forward of its own, or in two places, is called as it is.
@@ -94,14 +123,16 @@ def _runs_in(container: nn.Module, path: str, counts: dict[int, int]) -> Iterato
             or counts[id(block)] > 1
             or "forward" in vars(block)
             or not any(True for _ in block.parameters())
+            # A tensor that is in other places too: which of them a trace read cannot be told from its graph.
+            or any(places[_memory(tensor)] > 1 for part in block.modules() for tensor in _tensors_of(part))
         ):
             continue
         for run in runs:
             first = container._modules[run.keys[0]]
             try:
                 pairs = pair(first, block)
-            except (NotAlike, RecursionError):
-                continue
+            except Exception:
+                continue  # not alike, or an attribute that cannot be compared at all
             run.keys.append(key)
             run.pairs[key] = pairs
             run.numbers |= pairs.numbers
@@ -133,6 +164,7 @@ def _pair_modules(first: nn.Module, other: nn.Module, path: str, pairs: Pairs) -
     _need(pairs.back.setdefault(id(other), id(first)) == id(first), path, "shared parts")
     ours, theirs = vars(first), vars(other)
     _need(ours.keys() == theirs.keys(), path, "attributes")
+    custom = _reads_attributes_itself(first)
     for name in _HOOKS:
         _need(not ours.get(name) and not theirs.get(name), path, "hooks")
     for name in ("_parameters", "_buffers"):
@@ -143,6 +175,8 @@ def _pair_modules(first: nn.Module, other: nn.Module, path: str, pairs: Pairs) -
         value, second = ours[name], theirs[name]
         if type(value) is int and type(second) is int:
             if value != second:
+                # Only a plain read of the attribute is seen to be one of a number.
+                _need(not custom, path, f"{name}, read by code of the class's own,")
                 pairs.numbers.add((path, name))
         else:
             _pair_values(value, second, f"{path}.{name}", pairs)
@@ -162,10 +196,12 @@ def _pair_values(value: Any, second: Any, path: str, pairs: Pairs) -> None:
     if isinstance(value, torch.Tensor):
         _pair_tensors(value, second, path, pairs)
     elif isinstance(value, (list, tuple)):
+        _pair_attributes(value, second, path, pairs)
         _need(len(value) == len(second), path, "lengths")
         for index, item in enumerate(value):
             _pair_values(item, second[index], f"{path}[{index}]", pairs)
     elif isinstance(value, dict):
+        _pair_attributes(value, second, path, pairs)
         _need(list(value) == list(second), path, "keys")
         for key, item in value.items():
             _pair_values(item, second[key], f"{path}[{key!r}]", pairs)
@@ -173,6 +209,26 @@ def _pair_values(value: Any, second: Any, path: str, pairs: Pairs) -> None:
         _need(repr(value) == repr(second), path, f"{value!r} and {second!r}")
     elif value is not second:
         _pair_objects(value, second, path, pairs)
+
+
+def _held_by(value: Any) -> dict[str, Any]:
+    """A dataclass's fields, which slots may hold, and its other attributes."""
+    fields = {item.name: getattr(value, item.name, None) for item in dataclasses.fields(value)}
+    return {**fields, **getattr(value, "__dict__", {})}
+
+
+def _pair_attributes(value: Any, second: Any, path: str, pairs: Pairs) -> None:
+    """What a tensor, or a container of a class of its own, has beside its contents."""
+    ours, theirs = getattr(value, "__dict__", None), getattr(second, "__dict__", None)
+    _need(bool(ours) == bool(theirs), path, "attributes of values")
+    if ours and theirs:
+        _pair_values(dict(ours), dict(theirs), f"{path}.__dict__", pairs)
+
+
+def _reads_attributes_itself(module: nn.Module) -> bool:
+    """Whether a class of the module's, beside nn.Module, has a say in how attributes are read."""
+    own = [vars(cls) for cls in type(module).__mro__ if cls not in (nn.Module, object)]
+    return any("__getattr__" in names or "__getattribute__" in names for names in own)
 
 
 def _pair_objects(value: Any, second: Any, path: str, pairs: Pairs) -> None:
@@ -184,7 +240,13 @@ def _pair_objects(value: Any, second: Any, path: str, pairs: Pairs) -> None:
         _need(value.func is second.func, path, "functions")
         _pair_values([value.args, value.keywords], [second.args, second.keywords], path, pairs)
     elif dataclasses.is_dataclass(value):
-        _pair_values(vars(value), vars(second), path, pairs)
+        ours, theirs = (
+            {item.name: getattr(one, item.name, None) for item in dataclasses.fields(one)} for one in (value, second)
+        )
+        _need(getattr(value, "__dict__", {}).keys() == getattr(second, "__dict__", {}).keys(), path, "attributes")
+        _pair_values(
+            {**ours, **getattr(value, "__dict__", {})}, {**theirs, **getattr(second, "__dict__", {})}, path, pairs
+        )
     elif isinstance(value, (set, frozenset)):
         _need(value == second, path, "members")
     else:
@@ -198,7 +260,7 @@ def _pair_tensors(first: torch.Tensor, other: torch.Tensor, path: str, pairs: Pa
     _need(pairs.back.setdefault(id(other), id(first)) == id(first), path, "shared tensors")
     for name in ("dtype", "device", "layout", "requires_grad", "shape"):
         _need(getattr(first, name) == getattr(other, name), path, f"{name} of tensors")
-    _need(vars(first).keys() == vars(other).keys(), path, "attributes of tensors")
+    _pair_attributes(first, other, path, pairs)
     if first.layout == torch.strided:
         _need(first.stride() == other.stride(), path, "strides")
         _need(first.storage_offset() == other.storage_offset(), path, "offsets")

@@ -34,6 +34,8 @@ class First:
     leaves: tuple[Any, ...]
     alike: tuple[Any, ...]
     """What is compared with the leaves of other calls."""
+    ambient: tuple[Any, ...] = ()
+    """The state around the call."""
     results: list[torch.Tensor] = field(default_factory=list)
     template: Any = None
     """How a result is put together, for `_rebuild`; None until the call has ended."""
@@ -55,13 +57,19 @@ class Recorder:
         # Dynamo may begin anew, which makes new fake tensors; what was seen before then is void.
         self.called.clear()
         self._refuse_unknown(structure)
-        self.first = First(structure, leaves, _summary(leaves))
+        self.first = First(structure, leaves, _summary(leaves), _ambient())
         return []
 
-    def leave(self, _run: int, _key: str, structure: str, *leaves: Any) -> list[Any]:
+    def leave(self, _run: int, _key: str, structure: str, again: str, count: int, *values: Any) -> list[Any]:
+        """``count`` leaves of the result, then those of the arguments as the block left them (``again``)."""
         self._refuse_unknown(structure)
         if self.first is None:
             raise NotAlike("a block ended that did not begin")
+        leaves, after = values[:count], values[count:]
+        if again != self.first.structure or not _same(after, self.first.leaves):
+            self._refuse("a block changes a container that it is given")
+        if _ambient() != self.first.ambient:
+            self._refuse("a block changes the state around it")
         self.first.template = self.template = self._template(self.first, structure, list(leaves))
         return []
 
@@ -71,6 +79,8 @@ class Recorder:
             raise NotAlike(self.problem)
         if structure != self.first.structure or _summary(leaves) != self.first.alike:
             self._refuse(f"block {key} gets other arguments than block {self.run.keys[0]}")
+        if _ambient() != self.first.ambient:
+            self._refuse(f"block {key} is called in another state (autocast, gradients, default dtype) than the first")
         self.called.append(key)
         return [
             torch.empty_strided(result.shape, result.stride(), dtype=result.dtype, device=result.device)
@@ -104,6 +114,28 @@ class Recorder:
     def _refuse(self, problem: str) -> None:
         self.problem = self.problem or problem
         raise NotAlike(problem)
+
+
+def _same(after: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Whether the values are those of before: the same tensors, equal numbers."""
+    return len(after) == len(before) and all(
+        a is b if isinstance(b, torch.Tensor) else type(a) is type(b) and str(a) == str(b)
+        for a, b in zip(after, before, strict=True)
+    )
+
+
+def _ambient() -> tuple[Any, ...]:
+    """What a forward may ask about the state around it, and what changes its results."""
+    casts = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")]
+    return (
+        *casts,
+        torch.is_autocast_cache_enabled(),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+    )
 
 
 def _mode(leaves: tuple[Any, ...]) -> Any:
@@ -288,7 +320,9 @@ def _marked_forward(recorder: Recorder, key: str, functions: Any) -> Callable[..
         result = type(self).forward(self, *args, **kwargs)
         returned: list[Any] = []
         structure = flatten(result, returned)
-        leave(number, key, structure, *returned)
+        after: list[Any] = []
+        again = _flatten_call(args, kwargs, after)
+        leave(number, key, structure, again, len(returned), *returned, *after)
         return result
 
     return forward

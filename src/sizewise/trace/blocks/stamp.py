@@ -19,6 +19,7 @@ from torch import fx, nn
 from ...calls import Call
 from ...dims import DimSpec
 from ...errors import SizewiseError
+from ...traced.code import is_in_library
 from ...traced.paths import MODULE, SourcePath
 from .. import dynamo
 from ..evidence import GuardRecord
@@ -59,10 +60,25 @@ def capture_once(
     code = getattr(raw.context, "traced_code", None)
     if code is not None:
         code[:] = [item for item in code if item.co_filename != _OWN_FILE]
+    _refuse_marks_inside(raw.graph, meanings)
+    if numbers and any(_reads_dicts(item) for item in code or ()):
+        raise NotAlike("a number may be read through the dict of a block")
     stamps = _Stamps(twin, raw, recorders, meanings)
     stamps.unroll()
     raw.guards = _with_guards(raw.guards, runs, stamps.numbers_read)
     return raw
+
+
+def _reads_dicts(code: Any) -> bool:
+    return not is_in_library(code) and bool({"vars", "__dict__"} & {*code.co_names})
+
+
+def _refuse_marks_inside(graph: fx.GraphModule, meanings: Mapping[Any, str]) -> None:
+    """Marks in a graph that another one calls (a checkpoint, a branch) stand for nothing there."""
+    for part in graph.modules():
+        nodes = part.graph.nodes if part is not graph and isinstance(part, fx.GraphModule) else ()
+        if any(node.op == "call_function" and node.target in meanings for node in nodes):
+            raise NotAlike("a block is called inside of a checkpoint or a branch")
 
 
 def _of_the_block(guard: GuardRecord, called: set[tuple[Any, ...]]) -> GuardRecord:
@@ -211,8 +227,18 @@ class _Stamps:
                 nodes = [node for node in self.graph.nodes if order[start] < order[node] < order[mark]]
                 if any(node in marks or node.op not in ("call_function", "call_method") for node in nodes):
                     raise NotAlike("a block calls another one, or holds a graph of its own")
-                regions[number] = _Region(nodes, list(start.args[3:]), list(mark.args[3:]))
+                count = mark.args[4]
+                regions[number] = _Region(nodes, list(start.args[3:]), list(mark.args[5 : 5 + count]))
+                self._refuse_own_tensors(self.recorders[number].run, start)
         return regions
+
+    def _refuse_own_tensors(self, run: Run, start: fx.Node) -> None:
+        """A tensor of the first block that is an argument as well: which of the two is read cannot be told."""
+        block = _prefix(run, run.keys[0])
+        for node in start.args[3:]:
+            path = dynamo.path_of_input(node) if isinstance(node, fx.Node) and node.op == "placeholder" else None
+            if path is not None and _in_module(path) and path.steps[: len(block)] == block:
+                raise NotAlike("a block's own tensor is an argument of blocks")
 
     def _refuse_symbols_elsewhere(self, regions: dict[int, _Region]) -> None:
         """Numbers may be arguments of operators in their own block, and nothing else."""
