@@ -9,7 +9,9 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 
+import sizewise
 from benchmarks.families import FAMILIES, PAGE, Family, measure
 
 LINES = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| model")]
@@ -35,3 +37,16 @@ def test_a_row_is_true(item: Family) -> None:
     assert equal == tried
     equal, _, tried = right.partition(" of ")
     assert equal == tried, "the page itself has a size that is not right"
+
+
+def test_another_model_of_the_library_changes_nothing() -> None:
+    """transformers keeps registries that grow with every class of model that is made."""
+    families = {family.name: family for family in FAMILIES}
+    model, example, dims = families["BERT"].make()
+    fast = sizewise.compile(model, dynamic_shapes=dims, backend="eager")
+    fast.warmup(**example)
+    other, inputs, _ = families["ViT"].make()
+    with torch.no_grad():
+        other(**inputs)
+    assert fast.state == "ready"
+    fast(**example)

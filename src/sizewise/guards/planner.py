@@ -142,6 +142,8 @@ class _Planner:
         elif guard.kind == "EMPTY_NN_MODULE_HOOKS_DICT":
             if path.steps[-1][1] in _HOOKS_THAT_RUN:
                 self._plan.add("hooks", path, _label(path.parent()))
+        elif _is_in_library(path):
+            return  # its registries grow with every model that is made; what was read of them is kept by itself
         elif guard.kind in _KEYS or guard.kind in _MEMBERS:
             self._plan.add("keys", path, label)
         elif guard.kind == "SEQUENCE_LENGTH" and hasattr(value, "__len__"):
@@ -157,7 +159,8 @@ class _Planner:
         if kind in ("dict", "type", "call"):
             return  # follows from the parent, which is kept
         if kind in ("key", "key_item"):
-            self._plan.add("keys", path.parent(), owner)
+            if not _is_in_library(path):
+                self._plan.add("keys", path.parent(), owner)
             if kind == "key_item":
                 self._plan.add("entry", path.parent(), key, _label(path))
             return
@@ -197,6 +200,12 @@ class _Reader:
 
             return sys.modules[path.root]
         return self._scope[path.root]
+
+
+def _is_in_library(path: SourcePath) -> bool:
+    """Whether a path begins at a global of a library."""
+    root = path.root.removeprefix("__import_").replace("_dot_", ".")
+    return path.root_kind in ("global", "module") and is_library(root)
 
 
 def _label(path: SourcePath) -> str:

@@ -240,13 +240,7 @@ def _pair_objects(value: Any, second: Any, path: str, pairs: Pairs) -> None:
         _need(value.func is second.func, path, "functions")
         _pair_values([value.args, value.keywords], [second.args, second.keywords], path, pairs)
     elif dataclasses.is_dataclass(value):
-        ours, theirs = (
-            {item.name: getattr(one, item.name, None) for item in dataclasses.fields(one)} for one in (value, second)
-        )
-        _need(getattr(value, "__dict__", {}).keys() == getattr(second, "__dict__", {}).keys(), path, "attributes")
-        _pair_values(
-            {**ours, **getattr(value, "__dict__", {})}, {**theirs, **getattr(second, "__dict__", {})}, path, pairs
-        )
+        _pair_values(_held_by(value), _held_by(second), path, pairs)
     elif isinstance(value, (set, frozenset)):
         _need(value == second, path, "members")
     else:
