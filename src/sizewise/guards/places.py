@@ -62,6 +62,7 @@ class Places:
             self._items.setdefault((id(holder), key), (holder.__dict__, key, label))
             self.unshadowed(itertools.takewhile(lambda cls: cls is not holder, _classes(parent)), key)
         else:
+            getattr(parent, key)  # raises now, with its place, and not when all are read
             self._attributes.setdefault((id(parent), key), (parent, key, label))
 
     def unshadowed(self, classes: Iterable[type], name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..traced import SourcePath
-from ..traced.paths import read_step
+from ..traced.paths import module_path, read_step
 from .places import Places
 
 Node = tuple[int, str, Any]
@@ -50,7 +50,7 @@ class PlacesPlan:
         """Have ``places`` keep everything, of ``module`` and of the globals in ``scope``.
 
         Raises:
-            AttributeError, KeyError, IndexError, TypeError: the module has no such place.
+            MissingPlace, and AttributeError, KeyError, IndexError, TypeError: the module has no such place.
         """
         values: list[Any] = []
         for parent, kind, key in self.nodes:
@@ -59,12 +59,37 @@ class PlacesPlan:
             elif forward is not None and kind == "attr" and key == "forward" and values[parent] is module:
                 values.append(forward)
             else:
-                values.append(read_step(kind, values[parent], key))
+                values.append(self._read(len(values), kind, values[parent], key))
         for method, node, *arguments in self.instructions:
-            if node < 0:
-                getattr(places, method)(*arguments)
-            else:
-                getattr(places, method)(values[node], *arguments)
+            try:
+                getattr(places, method)(*(() if node < 0 else (values[node],)), *arguments)
+            except (AttributeError, KeyError, IndexError, TypeError) as problem:
+                place = [*self._steps(node), *_last(method, arguments)] if node >= 0 else []
+                raise MissingPlace(module_path(tuple(place)) or method, str(problem)) from problem
+
+    def _read(self, number: int, kind: str, value: Any, key: Any) -> Any:
+        try:
+            return read_step(kind, value, key)
+        except (AttributeError, KeyError, IndexError, TypeError) as problem:
+            raise MissingPlace(module_path(self._steps(number)) or str(key), str(problem)) from problem
+
+    def _steps(self, number: int) -> tuple[tuple[str, Any], ...]:
+        """The steps from the root to a node."""
+        parent, kind, key = self.nodes[number]
+        return () if parent < 0 else (*self._steps(parent), (kind, key))
+
+
+def _last(method: str, arguments: list[Any]) -> list[tuple[str, Any]]:
+    """The step that a place adds to its object's path, where it does."""
+    return [(str(arguments[0]), arguments[1])] if method == "value" else []
+
+
+class MissingPlace(LookupError):
+    """Internal: a module has no such place; ``place`` is its name."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
 
 
 def _exactly(value: Any) -> Any:

@@ -20,6 +20,7 @@ from ..calls import Signature
 from ..dispatch import Entry, make_entry
 from ..errors.trace import UnboundInput
 from ..guards import Snapshot
+from ..guards.plan import MissingPlace
 from ..integrations import transformers as transformers_integration
 from ..program import Variant, load_caller
 from ..ranges import Range
@@ -189,6 +190,8 @@ class _Candidate:
         plan, scope = read_plan(data["plan"])
         try:
             self.snapshot = Snapshot(self.program.traced.owner, plan, module, scope, forward)
+        except MissingPlace as problem:
+            raise Differs(problem.place, "there", "not there") from problem
         except (AttributeError, KeyError, IndexError, TypeError) as problem:
             raise Differs("the module's structure", "as traced", f"another one ({problem})") from problem
         summary = self.snapshot.summary()

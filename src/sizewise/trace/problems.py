@@ -159,4 +159,12 @@ def asserted_at(graph: fx.GraphModule, condition: sympy.Basic) -> str:
         value = node.meta.get("example_value")
         if isinstance(value, torch.SymBool) and expression(value) == condition:
             return node_location(node)
+    # Torch asserted it by itself: at the first operator that got a size which the condition is about.
+    about = {part for part in sympy.preorder_traversal(condition) if part is not condition and part.args}
+    for node in graph.graph.nodes:
+        for given in node.all_input_nodes:
+            value = given.meta.get("example_value")
+            sizes = value.shape if isinstance(value, torch.Tensor) else ()
+            if any(isinstance(size, torch.SymInt) and expression(size) in about for size in sizes):
+                return node_location(node)
     return ""

@@ -99,11 +99,15 @@ def _places_of_tensors(module: nn.Module) -> dict[int, int]:
 def _tensors_of(part: nn.Module) -> Iterator[torch.Tensor]:
     """The tensors of one module by itself: registered ones and plain attributes, in lists, tuples and dicts too."""
     waiting: list[Any] = [part._parameters, part._buffers, [v for k, v in vars(part).items() if k not in _OWN]]
+    seen: set[int] = set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, torch.Tensor):
             yield value
-        elif isinstance(value, dict):
+        elif id(value) in seen:
+            continue  # a container may hold itself
+        seen.add(id(value))
+        if isinstance(value, dict):
             waiting += value.values()
         elif isinstance(value, (list, tuple)):
             waiting += value
