@@ -427,3 +427,21 @@ def test_a_folder_that_cannot_be_used_is_said_once_and_everything_goes_on(
     assert len([record for record in caplog.records if "SW604" in record.getMessage()]) == 1
     x = torch.randn(2, 8)
     torch.testing.assert_close(fast(x), fast.__wrapped__(x))
+
+
+def test_a_setting_that_has_no_key_is_built_and_said() -> None:
+    fast = ready(Net(), splitting_ops=[nn.Linear], backend="eager")
+    assert fast.counters.traces == 1
+    assert "no key can be made" in fast.report().cache["why"]
+    assert "Linear" in fast.report().config["splitting_ops"]
+
+
+def test_what_cannot_be_kept_for_any_reason_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise OSError("the library is gone")
+
+    monkeypatch.setattr("sizewise.warm.manifest.make", fails)
+    fast = ready(Net(scale=11.0), backend="eager")
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(fast(x), fast.__wrapped__(x))
+    assert "it is not kept: OSError: the library is gone" in fast.report().cache["why"]

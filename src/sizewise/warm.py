@@ -112,7 +112,16 @@ class _Call:
             self._refuse_if_warm("the cache is turned off")
             return builder().build([self.call])
         with self.timeline.phase("cache"):
-            found = self.look_up(self.store)
+            try:
+                found = self.look_up(self.store)
+            except Exception as problem:
+                # A key that cannot be made (a module class in splitting_ops, say): the cache is only a cache.
+                words = next(iter(str(problem).splitlines()), "")
+                why = f"no key can be made: {type(problem).__name__}: {words}"
+                self._refuse_if_warm(why)
+                built = builder().build([self.call])
+                built.lookups = [Lookup("", False, why)]
+                return built
         if found is None:
             found = self._build(self.store, builder)
         self.counters.add("cache_hits" if found.lookups[0].hit else "cache_misses")
@@ -185,9 +194,15 @@ class _Call:
                 description, files = manifest.make(
                     target.owner, target.module, target.method, built.entries, built.outcomes, built.config()
                 )
-            except NotWritable as problem:
-                self.timeline.record("cache.not_written", why=str(problem))
-                built.lookups[0].why += f"; and it is not kept: it needs {problem}"
+            except Exception as problem:
+                # Whatever it is, what was built serves.
+                why = (
+                    f"it needs {problem}"
+                    if isinstance(problem, NotWritable)
+                    else f"{type(problem).__name__}: {problem}"
+                )
+                self.timeline.record("cache.not_written", why=why)
+                built.lookups[0].why += f"; and it is not kept: {why}"
                 return
             fields = {**description, "factors": self.factors, "torch": description["versions"]["torch"]}
             # Tuples become lists here and not when it is read.

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..built import Built
 from ..counters import Counters
+from ..errors.config import ClassInJson
 from ..events import Event, Timeline
 from ..key import key_factors, key_of
 from ..verify.samples import sizes_in_words
@@ -105,13 +106,23 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
             {"text": a.text, "verdict": a.verdict, "method": a.method}
             for a in dict.fromkeys(a for program in programs for a in program.traced.assumptions)
         ],
-        config=json.loads(built.config().to_json()) if built else {},
+        config=_config(built) if built else {},
         cache=_cache(built) if built else {},
         counters=counters.as_dict(),
         timeline=timeline.events(),
         blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
+
+
+def _config(built: Built) -> dict[str, Any]:
+    config = built.config()
+    try:
+        found: dict[str, Any] = json.loads(config.to_json())
+    except ClassInJson:
+        # To print, a module class in splitting_ops is as good as its name.
+        found = {name: str(getattr(config, name)) for name in config.model_fields_set}
+    return found
 
 
 def _cache(built: Built) -> dict[str, Any]:
