@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,8 +46,8 @@ def build(listed: Sequence[Kernel]) -> list[Callable[[], Any]]:
 
 
 def is_joined(callable_: Any) -> bool:
-    """Whether a kernel is of a joined library: torch's own are functions of a module."""
-    return callable_.__self__ is None
+    """Whether a kernel is of a joined library, where each has a name of its own; torch's own are all ``kernel``."""
+    return re.fullmatch(r"kernel_\d+", callable_.__name__) is not None
 
 
 def built_by(fast: Any) -> list[Any]:

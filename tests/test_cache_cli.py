@@ -46,7 +46,7 @@ def test_every_command_has_help_with_a_real_example_and_json(command: object) ->
 
 def test_no_command_imports_torch(store: Store) -> None:
     published(store)
-    for name in NAMES:
+    for name in set(NAMES) - {"why"}:  # it builds the model
         code = (
             f"import sys, runpy\nsys.argv = ['sizewise', 'cache', {name!r}, '--json']\n"
             "try:\n    runpy.run_module('sizewise', run_name='__main__')\n"
@@ -75,7 +75,7 @@ def test_a_folder_that_is_refused(store: Store) -> None:
     told = json.loads(sizewise("cache", "path", "--json").stdout)
     assert told["writable"] is False and "[SW604]" in told["problem"]
     for name in set(NAMES) - {"path"}:
-        done = sizewise("cache", name, "--json")
+        done = sizewise("cache", name, *["app.py:make"] * (name == "why"), "--json")
         assert done.exit_code == 3 and json.loads(done.stdout)["error"]["code"] == "SW604"
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from sizewise.reference.explain import explain, read_bounded
 from sizewise.reference.store import Store
 
 from .command_line import environment
-from .explain_support import LOGGED, LORA, NO_ADAPTER, VLLM_FRAME, fill, template
+from .explain_support import LOGGED, LORA, NO_ADAPTER, VLLM_FRAME, ends, fill, template
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +80,8 @@ def test_any_text_gets_an_answer(parts: list[str], between: str, store: Store) -
     after=st.sampled_from(["", "Error: x", ".py:1: UserWarning: x", "\nTypeError"]),
 )
 def test_no_text_takes_long(unit: str, before: str, after: str, store: Store) -> None:
-    started = time.process_time()
-    explain("\n".join([f"{before}{unit * 1000}{after}"] * 20), store)
-    assert time.process_time() - started < 2
+    text = "\n".join([f"{before}{unit * 1000}{after}"] * 20)
+    assert ends(lambda: explain(text, store))
 
 
 @settings(max_examples=60, deadline=None)
@@ -107,13 +105,12 @@ def test_a_log_of_fifty_megabytes(where: str, store: Store, tmp_path: Path) -> N
             {"start": (error, noise, noise), "middle": (noise, error, noise), "end": (noise, noise, error)}[where]
         )
     tracemalloc.start()
-    started = time.process_time()
     with path.open("rb") as stream:
         text = read_bounded(stream)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert template(explain(text, store)) == LORA
-    assert time.process_time() - started < 5
+    assert ends(lambda: explain(text, store))
     assert peak < 16e6 and len(text) < 500_000
     assert template(explain(path.read_text(), store)) == LORA
 
@@ -130,9 +127,8 @@ def test_a_log_of_fifty_megabytes(where: str, store: Store, tmp_path: Path) -> N
     ],
 )
 def test_long_lines_take_no_long_time(text: str, store: Store) -> None:
-    started = time.process_time()
+    assert ends(lambda: explain(text, store))
     assert explain(text, store).match is None
-    assert time.process_time() - started < 3
 
 
 def test_a_truncated_traceback(store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from sizewise.reference.explain.escapes import unescaped
 from sizewise.reference.explain.margins import without_margins
 from sizewise.reference.store import Store
 
-from .explain_support import LORA, NO_ADAPTER, VLLM_FRAME, fill, template, told
+from .explain_support import LORA, NO_ADAPTER, VLLM_FRAME, ends, fill, template, told
 
 HEAD = "Traceback (most recent call last):\n"
 CALLED = '  File "/home/me/a.py", line 3, in <module>\n    main()\n'
@@ -140,9 +139,8 @@ def test_texts_as_they_were(text: str, said: str) -> None:
     ],
 )
 def test_no_text_takes_long_to_read(text: str, store: Store) -> None:
-    started = time.process_time()
+    assert ends(lambda: explain(text, store))
     assert explain(text, store).match is None
-    assert time.process_time() - started < 3
 
 
 def test_a_report_of_pytest_names_the_place(store: Store) -> None:

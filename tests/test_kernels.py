@@ -364,7 +364,8 @@ def test_inductors_settings_are_heard(name: str) -> None:
 class Products(Salted):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for number in (1, 2):
-            x = torch.bmm(x.sin() * self.salt, (x.cos() + number).transpose(1, 2).contiguous()).tanh()
+            # Without the division tanh makes much of what rounding did to sums near zero.
+            x = (torch.bmm(x.sin() * self.salt, (x.cos() + number).transpose(1, 2).contiguous()) / 32).tanh()
         return x
 
 

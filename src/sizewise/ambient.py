@@ -37,7 +37,10 @@ def default_device() -> Any:
 
 def read(device_type: str) -> tuple[Any, ...]:
     """The ambient state for modules on ``device_type``, in the order of `NAMES`."""
-    autocast = torch.get_autocast_dtype(device_type) if _autocast_enabled(device_type) else None
+    try:
+        autocast = torch.get_autocast_dtype(device_type) if _autocast_enabled(device_type) else None
+    except RuntimeError:
+        autocast = None  # a device that has no autocast
     return autocast, _dtype(), _device_key(), _deterministic(), _precision(), _threads()
 
 

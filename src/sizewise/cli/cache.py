@@ -72,7 +72,7 @@ def ls(json: AsJson = False) -> None:
 
     Example: sizewise cache ls --json
     """
-    store = _store()
+    store = asked_store()
     entries, size = store.entries(), store.size()
     if json:
         rows = [_as_data(entry) for entry in entries]
@@ -137,7 +137,7 @@ def verify(json: AsJson = False) -> None:
 
     Example: sizewise cache verify
     """
-    store = _store()
+    store = asked_store()
     found = store.verify()
     if json:
         show_json({"healthy": not found.problems, "path": str(store.folder), **asdict(found)})
@@ -165,7 +165,7 @@ def prune(
     Example: sizewise cache prune --to 500MB
     """
     limit = None if to is None else parse_size(to)
-    store = _store()
+    store = asked_store()
     _show_removed(store, store.prune(limit), json)
 
 
@@ -174,7 +174,7 @@ def clear(json: AsJson = False) -> None:
 
     Example: sizewise cache clear
     """
-    store = _store()
+    store = asked_store()
     _show_removed(store, store.clear(), json)
 
 
@@ -188,7 +188,7 @@ def _show_removed(store: Store, removed: Removed, json: bool) -> None:
     show(f"{in_words(size)} are left in {store.folder}")
 
 
-def _store() -> Store:
+def asked_store() -> Store:
     """Raises SW604: to whoever asks about the cache, an answer about nothing would be wrong."""
     from ..cache import Store, cache_root
     from ..cache.place import refusal

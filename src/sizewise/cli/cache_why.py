@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .cache import asked_store
 from .output import ANSWER_IS_NO, AsJson, show, show_json, table, users_code
 from .settings import Assignments, Backend, config_from
 from .targets import TargetArgument, load_target
@@ -28,16 +29,16 @@ def why(target: TargetArgument, backend: Backend = None, assignments: Assignment
 
     Example: sizewise cache why app.py:make
     """
+    store = asked_store()
     config = config_from(backend, assignments)
     loaded = load_target(target)
     from .. import api
-    from ..cache import open_store
     from ..warm import why as answers_of
 
     fast: Any = api.compile(loaded.model, dynamic_shapes=loaded.dynamic_shapes, config=config)
     with users_code():
         planned, plan = fast._sw_plan([(loaded.args, loaded.kwargs)])
-    answers = answers_of(planned, plan, open_store())
+    answers = answers_of(planned, plan, store)
     hit = all(answer.hit for answer in answers)
     if json:
         show_json({"target": target, "hit": hit, "calls": [_as_data(answer) for answer in answers]})
