@@ -28,8 +28,8 @@ def run(quick: bool = False) -> harness.Result:
     notes = [
         f"Fresh process, empty cache, one torch thread; imports and the machine's own costs are left out. {rounds} "
         f"interleaved rounds. Aim: {AIM:g} CPU seconds. The limits are of a machine where the whole model took "
-        f"torch.compile {THEIRS:g} CPU seconds: as ratios {THEIRS / FLOOR:g}x and {THEIRS / AIM:g}x. Ours serves batch 1 to 8 and lengths 1 to 64; the others compile "
-        "again at batch 1.",
+        f"torch.compile {THEIRS:g} CPU seconds: as ratios {THEIRS / FLOOR:g}x and {THEIRS / AIM:g}x. Ours serves "
+        "batch 1 to 8 and lengths 1 to 64; the others compile again at batch 1.",
         f"Ours traced: {ours['blocks']}.",
     ]
     return harness.Result(
