@@ -337,7 +337,7 @@ for name in PAIRS:
     dims = {"x": {0: Dim("batch", 1, 16)}}
     try:
         fast = sizewise.compile(make(name, 0), dynamic_shapes=dims, self_test=False).warmup(torch.randn(3, 4))
-        fast.save(f"{name}.sizewise")
+        fast.save(f"{name}.sizewise", proved=False)
         tell(name=name)
     except sizewise.SizewiseError as problem:
         tell(name=name, refused=f"{problem.code} {problem}")

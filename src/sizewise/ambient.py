@@ -9,6 +9,8 @@ Private API: ``torch._C._len_torch_dispatch_stack``, ``torch._C._len_torch_funct
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +31,13 @@ _threads = torch.get_num_threads
 _dtype = torch.get_default_dtype
 _deterministic = torch.are_deterministic_algorithms_enabled
 _precision = torch.get_float32_matmul_precision
+_READ = (_dtype, _deterministic, _precision, _threads)
+_WRITE = (
+    torch.set_default_dtype,
+    torch.use_deterministic_algorithms,
+    torch.set_float32_matmul_precision,
+    torch.set_num_threads,
+)
 
 
 def default_device() -> Any:
@@ -83,3 +92,23 @@ def _only_default_device() -> bool:
 def differences(seen: tuple[Any, ...], wanted: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
     """(name, seen, wanted) of every setting that differs."""
     return [(n, s, w) for n, s, w in zip(NAMES, seen, wanted, strict=True) if s != w]
+
+
+@contextmanager
+def as_it_was(state: tuple[Any, ...], device_type: str) -> Iterator[None]:
+    """Within, what `read` gave as ``state`` is set for this process; the default device stays as it is."""
+    autocast, dtype, _, deterministic, precision, threads = state
+    before = read(device_type)
+    _set(dtype, deterministic, precision, threads)
+    try:
+        with torch.autocast(device_type, dtype=autocast, enabled=autocast is not None):
+            yield
+    finally:
+        _set(before[1], *before[3:])
+
+
+def _set(*state: Any) -> None:
+    # Only what differs: torch imports its compilers to set one of them.
+    for value, get, set_ in zip(state, _READ, _WRITE, strict=True):
+        if get() != value:
+            set_(value)

@@ -275,11 +275,11 @@ class CompiledModule(Face):
             raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
         return self.warmup_many([(call.args, call.kwargs) for call in generation.built.examples])
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, proved: bool = True) -> Path:
         """Write everything that was built to one file, for `sizewise.load`; the file's path.
 
-        It holds code and no parameters. A fresh process first proves that it loads without a compiler and gives the
-        same bits.
+        It holds code and no parameters. With ``proved`` a fresh process first loads it without a compiler and runs
+        every piece, which has to give the same bits; that takes a few seconds.
 
         Raises:
             NotWarm (SW502): nothing was built.
@@ -292,7 +292,7 @@ class CompiledModule(Face):
         if generation is None:
             raise errors.NotWarm(owner=self._sw_owner, seen="there is nothing to save", otherwise="")
         module = self.__dict__["__wrapped__"]
-        return save_bundle(Path(path), self._sw_owner, module, self._sw_method, generation.built)
+        return save_bundle(Path(path), self._sw_owner, module, self._sw_method, generation.built, proved)
 
     def _sw_load(self, path: Path) -> CompiledModule:
         """Install the programs of a bundle."""

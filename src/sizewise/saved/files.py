@@ -166,7 +166,7 @@ def read_programs(
     found = [_Candidate(data, read, module, forward) for data in manifest["programs"]]
     for candidate in found:
         candidate.program.origin = (candidate.data, manifest, read)
-    pieces = _load_pieces(manifest, read)
+    pieces = load_pieces(manifest, read)
     return [candidate.entry(pieces, module, signature) for candidate in found]
 
 
@@ -246,7 +246,8 @@ def _by_label(values: Sequence[Any]) -> dict[str, str]:
     return found
 
 
-def _load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Callable[..., Any]]:
+def load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Callable[..., Any]]:
+    """The pieces of a manifest by name; they are the same for every module."""
     contents = {name: read(name) for name in manifest["libraries"]}
     kernels: dict[str, dict[str, Any]] = {}
     with loader.on_disk({Path(name).stem: content for name, content in contents.items()}) as paths:

@@ -56,7 +56,7 @@ def self_test(
     budget.refuse_unservable(probes)
     probes, outcomes = _checkable(budget, traced, probes)
     # The example itself first, as it is: its values may take a path that redrawn ones do not.
-    tried = [(_sizes_of(traced), True), *((sizes, False) for sizes in probes)]
+    tried = [(sizes_of(traced), True), *((sizes, False) for sizes in probes)]
     for sizes, as_it_is in tried:
         cause: BaseException | None = None
         with budget.named_failures(sizes):
@@ -117,7 +117,7 @@ def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> Iterator[Call]:
     yield example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})
 
 
-def _sizes_of(traced: TracedGraph) -> dict[str, int]:
+def sizes_of(traced: TracedGraph) -> dict[str, int]:
     """The sizes of the example a trace was made with."""
     return {
         dim.name: leaf.value.shape[axis]
@@ -148,7 +148,7 @@ def _runnable_sizes(sizes: Mapping[str, int]) -> str:
 
 def _undeclared_axes(traced: TracedGraph) -> str:
     """What to declare, where an axis without a Dim has the size that a declared one has in the example."""
-    sizes = _sizes_of(traced)
+    sizes = sizes_of(traced)
     found = [
         f"axis {axis} of {leaf.path} ({size}, as {name})"
         for leaf in traced.call.tensors()

@@ -1,0 +1,168 @@
+"""Before a bundle is written a fresh process proves what is in it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import sizewise
+from sizewise import Dim
+from sizewise.errors.bundle import NotSavable
+from sizewise.saved import manifest, proof
+from sizewise.saved.proof import Disproved, Proof, prove
+
+pytestmark = pytest.mark.slow
+
+SHAPES = {"x": {0: Dim("batch", 1, 16)}}
+
+
+class Counts(nn.Module):
+    """Pieces around products, of which some are alike, and a buffer that every call writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.products = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        for product in self.products:
+            x = product(x).relu().softmax(-1)
+        return x.sin() + self.calls
+
+
+@pytest.fixture(scope="module")
+def fast() -> Any:
+    torch.set_num_threads(1)
+    compiled: Any = sizewise.compile(Counts().eval(), dynamic_shapes=SHAPES, splitting_ops=["aten::linear"])
+    return compiled.warmup(torch.randn(4, 16))
+
+
+@pytest.fixture
+def written(fast: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
+    built = fast.built
+    return manifest.make("Counts", fast.__wrapped__, "__call__", built.entries, built.outcomes, built.config())
+
+
+def test_what_is_saved_was_proved(fast: Any, tmp_path: Path) -> None:
+    before = fast.calls.clone()
+    with zipfile.ZipFile(fast.save(tmp_path / "counts.sizewise")) as archive:
+        told = json.loads(archive.read("manifest.json"))
+    assert told["proof"] == {"verdict": "equal", "why": ""}
+    assert torch.equal(fast.calls, before), "proving ran the module"
+    loaded = sizewise.load(tmp_path / "counts.sizewise", Counts().eval())
+    x = torch.randn(7, 16)
+    assert torch.equal(loaded(x) - loaded.calls, fast(x) - fast.calls)
+
+
+def test_nothing_is_proved_where_that_is_asked(fast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "_ask", lambda folder: pytest.fail("a process was started"))
+    with zipfile.ZipFile(fast.save(tmp_path / "counts.sizewise", proved=False)) as archive:
+        assert "proof" not in json.loads(archive.read("manifest.json"))
+
+
+def test_every_range_is_run(fast: Any) -> None:
+    settings: dict[str, Any] = {"compile_sizes": [2, 9], "compile_ranges_endpoints": [8]}
+    ranged: Any = sizewise.compile(
+        Counts().eval(), dynamic_shapes=SHAPES, config=sizewise.CompilationConfig(**settings)
+    ).warmup(torch.randn(4, 16))
+    built = ranged.built
+    assert len(built.entries[0].program.variants) == 4
+    description, files = manifest.make("m", ranged.__wrapped__, "__call__", built.entries, [], built.config())
+    assert len(description["pieces"]) > 1
+    assert prove(description, files, ranged.__wrapped__, built.entries) == Proof("equal")
+
+
+def last_piece(description: dict[str, Any]) -> str:
+    found: str = description["programs"][0]["variants"][0]["pieces"][-1]
+    return found
+
+
+TAMPERED: dict[str, tuple[str, str]] = {
+    "other bits": ("return tuple(one * 1.0000001 for one in inner(args))", "bit for bit"),
+    "one result less": ("return inner(args)[1:]", "results and inputs instead of"),
+    "a child": ("import subprocess; subprocess.run(['/bin/true']); return inner(args)", "it started"),
+    "the compiler": ("import torch._dynamo; return inner(args)", "it imports torch._dynamo"),
+    "a signal": ("import os; os.kill(os.getpid(), 9)", "ended with -9"),
+}
+
+
+@pytest.mark.parametrize("line, words", TAMPERED.values(), ids=TAMPERED)
+def test_a_piece_that_is_not_what_was_built(fast: Any, written: Any, line: str, words: str) -> None:
+    description, files = written
+    name = last_piece(description)
+    added = f"\ninner = call\ndef call(args):\n    {line}\n"
+    with pytest.raises(Disproved, match=words):
+        prove(description, {**files, name: files[name] + added.encode()}, fast.__wrapped__, fast.built.entries)
+
+
+def test_a_library_that_cannot_be_loaded(fast: Any, written: Any) -> None:
+    description, files = written
+    kernels = description["pieces"][last_piece(description)]["kernels"]
+    name = next(library for library, _ in kernels.values())
+    with pytest.raises(Disproved, match=r"loading it raised ImportError|ended with -\d+"):
+        prove(description, {**files, name: files[name][:200]}, fast.__wrapped__, fast.built.entries)
+
+
+def test_what_is_disproved_is_not_written(fast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = manifest.write_programs
+
+    def tampered(entries: Any) -> Any:
+        description, files = original(entries)
+        name = last_piece(description)
+        files[name] += b"\ninner = call\ndef call(args):\n    return inner(args)[1:]\n"
+        return description, files
+
+    monkeypatch.setattr(manifest, "write_programs", tampered)
+    with pytest.raises(NotSavable, match=r"in a fresh process piece .* results and inputs instead of"):
+        fast.save(tmp_path / "counts.sizewise")
+    assert not any(tmp_path.iterdir())
+
+
+@torch.library.custom_op("proof_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@doubled.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_an_operator_that_a_fresh_process_does_not_have(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return doubled(x.sin()).cos()
+
+    compiled: Any = sizewise.compile(Doubles().eval(), dynamic_shapes=SHAPES)
+    compiled.warmup(torch.randn(4, 16))
+    with caplog.at_level(logging.WARNING, "sizewise"):
+        path = compiled.save(tmp_path / "doubles.sizewise")
+    assert "proof_tests::doubled is not registered" in caplog.text
+    x = torch.randn(3, 16)
+    assert torch.equal(sizewise.load(path, Doubles().eval())(x), compiled(x))
+
+
+def test_values_that_are_not_legal_at_another_size(tmp_path: Path) -> None:
+    class Gathers(nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return x.sin().gather(0, index).cos()
+
+    batch = Dim("batch", 1, 16)
+    settings: dict[str, Any] = {"compile_sizes": [2]}
+    compiled: Any = sizewise.compile(
+        Gathers().eval(),
+        dynamic_shapes={"x": {0: batch}, "index": {0: batch}},
+        config=sizewise.CompilationConfig(**settings),
+    )
+    compiled.warmup(torch.randn(9, 4), torch.randint(0, 1, (9, 4)))
+    with zipfile.ZipFile(compiled.save(tmp_path / "gathers.sizewise")) as archive:
+        assert json.loads(archive.read("manifest.json"))["proof"]["verdict"] == "equal"
