@@ -26,6 +26,8 @@ NAMES = (
     "the number of threads",
 )
 
+_THREADS = NAMES.index("the number of threads")
+
 _autocast_enabled = torch.is_autocast_enabled
 _threads = torch.get_num_threads
 _dtype = torch.get_default_dtype
@@ -92,6 +94,16 @@ def _only_default_device() -> bool:
 def differences(seen: tuple[Any, ...], wanted: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
     """(name, seen, wanted) of every setting that differs."""
     return [(n, s, w) for n, s, w in zip(NAMES, seen, wanted, strict=True) if s != w]
+
+
+def threads_of(state: tuple[Any, ...]) -> int:
+    """The number of threads in what `read` gave."""
+    return int(state[_THREADS])
+
+
+def with_threads(state: tuple[Any, ...], threads: int) -> tuple[Any, ...]:
+    """``state`` with another number of threads."""
+    return (*state[:_THREADS], threads, *state[_THREADS + 1 :])
 
 
 @contextmanager

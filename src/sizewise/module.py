@@ -275,24 +275,43 @@ class CompiledModule(Face):
             raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
         return self.warmup_many([(call.args, call.kwargs) for call in generation.built.examples])
 
-    def save(self, path: str | os.PathLike[str], *, proved: bool = True) -> Path:
+    def save(
+        self, path: str | os.PathLike[str], *, threads: int | Sequence[int] | None = None, proved: bool = True
+    ) -> Path:
         """Write everything that was built to one file, for `sizewise.load`; the file's path.
 
-        It holds code and no parameters. With ``proved`` a fresh process first loads it without a compiler and runs
-        every piece, which has to give the same bits; that takes a few seconds.
+        It holds code and no parameters. It serves with as many threads as it was built with; ``threads`` are the
+        numbers it is to serve with instead, and what was not built for them is built now, with that many threads set
+        for the whole process. With ``proved`` a fresh process first loads it without a compiler and runs every piece,
+        which has to give the same bits; that takes a few seconds.
 
         Raises:
             NotWarm (SW502): nothing was built.
             NotSavable (SW613): a program has no form that can be written down; says why.
+            BadOption (SW510): ``threads``.
             OSError: the file cannot be written.
         """
-        from .saved.save import save_bundle
+        from .saved.save import checked_threads, save_bundle
 
-        generation = self._sw_generation
-        if generation is None:
-            raise errors.NotWarm(owner=self._sw_owner, seen="there is nothing to save", otherwise="")
-        module = self.__dict__["__wrapped__"]
-        return save_bundle(Path(path), self._sw_owner, module, self._sw_method, generation.built, proved)
+        counts = None if threads is None else checked_threads(threads)
+        with self._sw_lock:
+            generation = self._sw_generation
+            if generation is None:
+                raise errors.NotWarm(owner=self._sw_owner, seen="there is nothing to save", otherwise="")
+            built, module = generation.built, self.__dict__["__wrapped__"]
+            alternatives = [built] if counts is None else [self._sw_built_for(count, built) for count in counts]
+            return save_bundle(Path(path), self._sw_owner, module, self._sw_method, alternatives, proved)
+
+    def _sw_built_for(self, threads: int, built: Built) -> Built:
+        """``built`` if it is for so many threads, else the same built for them."""
+        if ambient.threads_of(built.state) == threads:
+            return built
+        if not built.examples:
+            seen = f"its programs are from a bundle, and for {threads} threads an example is needed to build with"
+            raise errors.NotWarm(owner=self._sw_owner, seen=seen, otherwise="")
+        calls = [(call.args, call.kwargs) for call in built.examples]
+        with ambient.as_it_was(ambient.with_threads(built.state, threads), built.entries[0].device_type):
+            return self._build(calls)
 
     def _sw_load(self, path: Path) -> CompiledModule:
         """Install the programs of a bundle."""

@@ -25,28 +25,36 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write a bundle here, for sizewise.load.")]
 
+Threads = Annotated[
+    str | None,
+    typer.Option("--threads", metavar="N,N,...", help="With --output: the numbers of threads the bundle serves with."),
+]
+
 
 def compile(
     target: TargetArgument,
     backend: Backend = None,
     assignments: Assignments = None,
     output: Output = None,
+    threads: Threads = None,
     json: AsJson = False,
 ) -> None:
     """Trace, compile and check a model for all its sizes, and print the report.
 
     What is built is kept in the cache, where the next process finds it; with
-    --output also in a bundle, for sizewise.load. Programs that are in the cache
+    --output also in a bundle, for sizewise.load, which serves with as many
+    threads as torch uses here, or with --threads. Programs that are in the cache
     are not built again (SIZEWISE_DISABLE_COMPILE_CACHE=1 builds them all the
     same). With --json the answer is the report's own JSON, with the target.
 
     Example: sizewise compile app.py:make -o model.sizewise
     """
+    counts = _counts(threads, output)
     config = config_from(backend, assignments)
     loaded = load_target(target)
     fast = warmed_up(loaded, config)
     report = fast.report()
-    written = _save(fast, output)
+    written = _save(fast, output, counts)
     if json:
         bundle = {} if written is None else {"output": str(written), "bytes": written.stat().st_size}
         show_json({"target": target, **loads(report.to_json()), **bundle})
@@ -57,12 +65,24 @@ def compile(
         show(f"written to {written}: {written.stat().st_size / 1e6:.1f} MB, for sizewise.load")
 
 
-def _save(fast: CompiledModule, output: Path | None) -> Path | None:
+def _counts(threads: str | None, output: Path | None) -> list[int] | None:
+    """Raises typer.BadParameter."""
+    if threads is None:
+        return None
+    if output is None:
+        raise typer.BadParameter("it is about the bundle that --output writes", param_hint="--threads")
+    try:
+        return [int(count) for count in threads.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{threads!r} is no list of numbers, as in 1,2,4", param_hint="--threads") from None
+
+
+def _save(fast: CompiledModule, output: Path | None, threads: list[int] | None) -> Path | None:
     """Raises CannotWrite (SW704), NotSavable (SW613)."""
     if output is None:
         return None
     try:
-        return fast.save(output)
+        return fast.save(output, threads=threads)
     except OSError as problem:
         raise errors.CannotWrite(path=output, problem=problem.strerror or str(problem)) from problem
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
+from .. import ambient
 from ..built import Built
 from ..calls import Signature
 from ..errors import bundle as errors
+from ..errors.state import BadOption
 from ..events import logger
 from . import bundle, manifest
 from .files import Differs, Files, Json, NotThere
@@ -22,21 +26,40 @@ if TYPE_CHECKING:
 _REBUILD = "build it again here: compile the module, warm it up, save it"
 
 
-def save_bundle(path: Path, owner: str, module: nn.Module, method: str, built: Built, proved: bool) -> Path:
-    """Write ``built`` to ``path``, with ``proved`` after a fresh process has loaded it and gave the same bits.
+def save_bundle(
+    path: Path, owner: str, module: nn.Module, method: str, alternatives: Sequence[Built], proved: bool
+) -> Path:
+    """Write ``alternatives``, which differ in the number of threads, to ``path``.
+
+    With ``proved`` a fresh process has to load each first, and give the same bits.
 
     Raises:
         NotSavable (SW613), OSError.
     """
-    try:
-        description, files = manifest.make(owner, module, method, built.entries, built.outcomes, built.config())
-    except NotWritable as problem:
-        hint = "change what the error names and save again."
-        raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
-    if proved:
-        description["proof"] = asdict(_proof(owner, module, built, description, files))
-    bundle.write(path, description, files)
+    described: list[Json] = []
+    files: Files = {}
+    for built in alternatives:
+        try:
+            description, own = manifest.make(owner, module, method, built.entries, built.outcomes, built.config())
+        except NotWritable as problem:
+            hint = "change what the error names and save again."
+            raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
+        description["threads"] = ambient.threads_of(built.state)
+        if proved:
+            description["proof"] = asdict(_proof(owner, module, built, description, own))
+        described.append(description)
+        files |= own
+    bundle.write(path, described[0] if len(described) == 1 else {"alternatives": described}, files)
     return path
+
+
+def checked_threads(threads: Any) -> list[int]:
+    """Numbers of threads, each once. Raises BadOption (SW510)."""
+    listed = list(threads) if isinstance(threads, list | tuple | set | range) else [threads]
+    if listed and all(type(count) is int and count >= 1 for count in listed):
+        return sorted(set(listed))
+    legal, todo = "a list of numbers of threads", "pass numbers of at least 1, as torch.set_num_threads takes them"
+    raise BadOption(option="threads", seen=threads, legal=legal, todo=todo)
 
 
 def _proof(owner: str, module: nn.Module, built: Built, description: Json, files: Files) -> Proof:
@@ -58,9 +81,12 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
     Raises:
         NotABundle (SW611), BundleDiffers (SW612).
     """
-    description, files = bundle.read(path)
+    contents, files = bundle.read(path)
     try:
+        description = _for_these_threads(path, contents.get("alternatives") or [contents])
         return manifest.load(description, files.__getitem__, module, method, signature, forward)
+    except errors.BundleDiffers:
+        raise
     except Differs as problem:
         raise errors.BundleDiffers(path=path, difference=str(problem), todo=f"{_REBUILD}.") from problem
     except NotThere as problem:
@@ -69,3 +95,15 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
     except Exception as problem:
         words = f"its manifest is not as Sizewise writes it ({type(problem).__name__}: {problem})"
         raise errors.NotABundle(path=path, problem=words) from problem
+
+
+def _for_these_threads(path: Path, described: Sequence[Json]) -> Json:
+    """What is for as many threads as there are now: with another number, its kernels may write where they must not."""
+    here = torch.get_num_threads()
+    by_threads = {description["threads"]: description for description in described}
+    if here not in by_threads:
+        *others, last = map(str, by_threads)
+        known = f"{', '.join(others)} or {last}" if others else last
+        todo = f"call torch.set_num_threads({last}) first, or name {here} in save(..., threads=[...])."
+        raise errors.BundleDiffers(path=path, difference=f"the number of threads was {known} and is {here}", todo=todo)
+    return by_threads[here]

@@ -1,0 +1,125 @@
+"""The number of threads is a matter of memory safety: kernels keep a place for each thread they were built for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import sizewise
+from sizewise import Dim
+from sizewise.errors.bundle import BundleDiffers
+from sizewise.errors.state import BadOption, NotWarm
+
+from .command_line import sizewise as command
+
+pytestmark = pytest.mark.slow
+
+
+class Sums(nn.Module):
+    """A sum over everything: each thread has a place for its part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale = nn.Parameter(torch.randn(512))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.scale).sin().sum() + x.cos().amax()
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def fast() -> Any:
+    torch.set_num_threads(2)
+    compiled: Any = sizewise.compile(Sums().eval(), dynamic_shapes={"x": {0: Dim("batch", 1, 512)}})
+    return compiled.warmup(torch.randn(300, 512))
+
+
+def serves(path: Path) -> None:
+    model = Sums().eval()
+    loaded = sizewise.load(path, model)
+    for rows in (1, 2, 300, 512):
+        x = torch.randn(rows, 512)
+        with torch.no_grad():
+            torch.testing.assert_close(loaded(x), model(x), rtol=1e-4, atol=1e-2)
+
+
+def test_built_with_two_threads_and_called_with_eight(fast: Any) -> None:
+    torch.set_num_threads(2)
+    x = torch.randn(300, 512)
+    wanted = fast(x)
+    torch.set_num_threads(8)
+    with pytest.raises(sizewise.SizewiseError, match="the number of threads"):
+        fast(x)
+    torch.set_num_threads(2)
+    assert torch.equal(fast(x), wanted)
+
+
+def test_saved_with_two_threads_and_loaded_with_eight(fast: Any, tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    path = fast.save(tmp_path / "sums.sizewise", proved=False)
+    serves(path)
+    torch.set_num_threads(8)
+    with pytest.raises(BundleDiffers, match=r"threads was 2 and is 8[^$]*set_num_threads\(2\)[^$]*threads=\[...\]"):
+        sizewise.load(path, Sums().eval())
+
+
+def test_saved_for_several_numbers(fast: Any, tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    path = fast.save(tmp_path / "sums.sizewise", threads=[8, 2, 8])
+    assert torch.get_num_threads() == 2
+    for count in (2, 8):
+        torch.set_num_threads(count)
+        serves(path)
+    torch.set_num_threads(3)
+    with pytest.raises(BundleDiffers, match="threads was 2 or 8 and is 3"):
+        sizewise.load(path, Sums().eval())
+    torch.set_num_threads(8)
+    loaded = sizewise.load(path, Sums().eval())
+    with pytest.raises(NotWarm, match="for 4 threads an example is needed"):
+        loaded.save(tmp_path / "again.sizewise", threads=[4, 8])
+    assert not (tmp_path / "again.sizewise").exists()
+
+
+@pytest.mark.parametrize("threads", [[], [0], [-1, 2], [True], 1.5, "2", [2, "4"]], ids=repr)
+def test_numbers_that_are_none(fast: Any, tmp_path: Path, threads: Any) -> None:
+    with pytest.raises(BadOption, match="threads="):
+        fast.save(tmp_path / "sums.sizewise", threads=threads)
+    assert not any(tmp_path.iterdir())
+
+
+def test_one_number_is_a_list_of_one(fast: Any, tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    serves(fast.save(tmp_path / "sums.sizewise", threads=2, proved=False))
+
+
+def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "app.py"
+    source.write_text(
+        "import torch\nfrom sizewise import Dim\n\n\ndef make():\n"
+        "    model = torch.nn.Linear(4, 4).eval()\n"
+        "    return model, {'input': torch.randn(3, 4)}, {'input': {0: Dim('batch', 1, 8)}}\n"
+    )
+    output = tmp_path / "m.sizewise"
+    for given, words in (("1,x", "is no list of numbers"), ("", "is no list of numbers"), ("0", "SW510")):
+        done = command("compile", f"{source}:make", "-o", str(output), "--threads", given)
+        assert done.exit_code != 0 and words in done.stderr, done.stderr
+        assert not output.exists()
+    assert "--output" in command("compile", f"{source}:make", "--threads", "1").stderr
+    assert command("compile", f"{source}:make", "-o", str(output), "--threads", "1,3").exit_code == 0
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        model = torch.nn.Linear(4, 4).eval()
+        x = torch.randn(5, 4)
+        torch.testing.assert_close(sizewise.load(output, model)(x), model(x).detach())
