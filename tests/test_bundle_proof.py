@@ -15,7 +15,7 @@ from torch import nn
 import sizewise
 from sizewise import Dim
 from sizewise.errors.bundle import NotSavable
-from sizewise.saved import manifest, proof
+from sizewise.saved import loader, manifest, proof
 from sizewise.saved.proof import Disproved, Proof, prove
 
 pytestmark = pytest.mark.slow
@@ -86,6 +86,13 @@ def last_piece(description: dict[str, Any]) -> str:
     return found
 
 
+def changed(description: dict[str, Any], files: dict[str, bytes], name: str, added: str) -> dict[str, bytes]:
+    """The files with something ``added`` to a piece, also to its bytecode."""
+    source = files[name].decode() + added
+    bytecode = loader.compiled_piece(source, Path(name).stem)
+    return {**files, name: source.encode(), description["pieces"][name]["bytecode"]: bytecode}
+
+
 TAMPERED: dict[str, tuple[str, str]] = {
     "other bits": ("return tuple(one * 1.0000001 for one in inner(args))", "bit for bit"),
     "one result less": ("return inner(args)[1:]", "results and inputs instead of"),
@@ -101,7 +108,7 @@ def test_a_piece_that_is_not_what_was_built(fast: Any, written: Any, line: str, 
     name = last_piece(description)
     added = f"\ninner = call\ndef call(args):\n    {line}\n"
     with pytest.raises(Disproved, match=words):
-        prove(description, {**files, name: files[name] + added.encode()}, fast.__wrapped__, fast.built.entries)
+        prove(description, changed(description, files, name, added), fast.__wrapped__, fast.built.entries)
 
 
 def test_a_library_that_cannot_be_loaded(fast: Any, written: Any) -> None:
@@ -118,8 +125,9 @@ def test_what_is_disproved_is_not_written(fast: Any, tmp_path: Path, monkeypatch
     def tampered(entries: Any) -> Any:
         description, files = original(entries)
         name = last_piece(description)
-        files[name] += b"\ninner = call\ndef call(args):\n    return inner(args)[1:]\n"
-        return description, files
+        return description, changed(
+            description, files, name, "\ninner = call\ndef call(args):\n    return inner(args)[1:]\n"
+        )
 
     monkeypatch.setattr(manifest, "write_programs", tampered)
     with pytest.raises(NotSavable, match=r"in a fresh process piece .* results and inputs instead of"):

@@ -80,7 +80,7 @@ class _Writer:
             piece = self.pieces[name] = manifest["pieces"][name]
             libraries = {library for library, _ in piece["kernels"].values()}
             self.libraries |= {library: manifest["libraries"][library] for library in libraries}
-            names |= libraries | {constant["file"] for constant in piece["constants"].values()}
+            names |= libraries | {piece["bytecode"], *(constant["file"] for constant in piece["constants"].values())}
         self.files |= {name: read(name) for name in names}
         return data
 
@@ -121,7 +121,9 @@ class _Writer:
             raise NotWritable(f"piece {index}, which keeps torch's wrapper around it: {artifact.why_wrapped}")
         extracted = extract(artifact.source, artifact.runnable.__globals__)
         name = self._add("piece", extracted.source.encode(), ".py")
+        bytecode = loader.compiled_piece(extracted.source, Path(name).stem)
         self.pieces[name] = {
+            "bytecode": self._add("bytecode", bytecode, ".bin"),
             "kernels": {kernel: [self._library(file.library), file.name] for kernel, file in extracted.kernels.items()},
             "constants": {constant: self._constant(tensor) for constant, tensor in extracted.constants.items()},
         }
@@ -258,7 +260,7 @@ def load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Calla
     for name, piece in manifest["pieces"].items():
         names = {kernel: kernels[library][inner] for kernel, (library, inner) in piece["kernels"].items()}
         names |= {constant: _read_constant(data, read) for constant, data in piece["constants"].items()}
-        pieces[name] = loader.load_piece(read(name).decode(), names, Path(name).stem)
+        pieces[name] = loader.load_piece(read(name).decode(), names, Path(name).stem, read(piece["bytecode"]))
     return pieces
 
 

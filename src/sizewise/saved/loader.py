@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import linecache
+import marshal
 import os
 import sys
 import tempfile
@@ -61,11 +62,27 @@ def on_disk(libraries: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
         yield paths
 
 
-def load_piece(source: str, names: Mapping[str, Any], label: str) -> Callable[[list[Any]], Any]:
-    """The ``call`` of a piece's source, with kernels and constants put beside it under ``names``."""
-    filename = f"<sizewise piece {label}>"
+def compiled_piece(source: str, label: str) -> bytes:
+    """The bytecode of a piece's source, for `load_piece`: long generated code takes tens of milliseconds to compile."""
+    return importlib.util.MAGIC_NUMBER + marshal.dumps(compile(source, _filename(label), "exec"))
+
+
+def load_piece(source: str, names: Mapping[str, Any], label: str, bytecode: bytes = b"") -> Callable[[list[Any]], Any]:
+    """The ``call`` of a piece's source, with kernels and constants put beside it under ``names``.
+
+    ``bytecode`` is of `compiled_piece`, for the same source and label; that of another Python is not used.
+    """
+    filename = _filename(label)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = {"__name__": f"sizewise_piece_{label}", **names}
-    exec(compile(source, filename, "exec"), namespace)
+    magic = importlib.util.MAGIC_NUMBER
+    if bytecode.startswith(magic):
+        exec(marshal.loads(bytecode[len(magic) :]), namespace)
+    else:
+        exec(compile(source, filename, "exec"), namespace)
     call: Callable[[list[Any]], Any] = namespace["call"]
     return call
+
+
+def _filename(label: str) -> str:
+    return f"<sizewise piece {label}>"
