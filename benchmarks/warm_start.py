@@ -5,8 +5,10 @@ As a module with arguments (contestant, model) this file is the fresh process th
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -34,6 +36,7 @@ def run(quick: bool = False) -> harness.Result:
                 f"{what}: of Sizewise's {ours['wall'] * 1000:.0f} ms {ours['imports'] * 1000:.0f} ms are imports of "
                 f"its own modules. Compilations in the measured processes: {ours['compilations']}."
             )
+        rows += _imports(rounds)
     notes.append(
         f"Fresh processes, one torch thread, {rounds} interleaved rounds, medians. Each contestant has its own cache "
         "folder, filled by a process before; Python's bytecode is on disk for both. torch.compile has warm caches of "
@@ -41,6 +44,19 @@ def run(quick: bool = False) -> harness.Result:
     )
     title, baseline = "Warm start: the first output of a second process", "torch.compile, warm cache"
     return harness.Result("warm_start", title, baseline, rows, notes)
+
+
+def _imports(rounds: int) -> list[harness.Row]:
+    """What importing takes in a process that has torch already."""
+    # The first writes the bytecode.
+    answers = [harness.fresh("benchmarks.warm_start", "imports", "") for _ in range(rounds + 1)][1:]
+    return [
+        harness.Row(what, statistics.median(answer[key] for answer in answers), None, "s", lower_is_better_limit=0.1)
+        for what, key in {
+            "import sizewise, beyond import torch": "import",
+            "import of everything that serving needs": "all",
+        }.items()
+    ]
 
 
 def _measure(model: str, folder: str, rounds: int) -> dict[str, dict[str, Any]]:
@@ -63,6 +79,9 @@ def _measure(model: str, folder: str, rounds: int) -> dict[str, dict[str, Any]]:
 def child(contestant: str, name: str) -> None:
     import torch
 
+    if contestant == "imports":
+        sys.stdout.write(json.dumps(_imported()) + "\n")
+        return
     torch.set_num_threads(1)
     model, inputs, dims = _decoder() if name == "decoder" else _minilm()
     answer: dict[str, Any] = {"imports": 0.0, "compilations": 0}
@@ -83,6 +102,17 @@ def child(contestant: str, name: str) -> None:
     if contestant == "sizewise":
         answer["compilations"] = fast.counters.compilations
     sys.stdout.write(json.dumps(answer) + "\n")
+
+
+def _imported() -> dict[str, float]:
+    if "sizewise" in sys.modules:
+        raise RuntimeError("sizewise is there already")
+    began = time.perf_counter()
+    importlib.import_module("sizewise")
+    own = time.perf_counter() - began
+    for name in ("sizewise.api", "sizewise.warm"):
+        importlib.import_module(name)
+    return {"import": own, "all": time.perf_counter() - began}
 
 
 def _decoder() -> tuple[Any, dict[str, Any], dict[str, Any]]:
