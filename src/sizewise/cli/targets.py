@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Annotated, Any
@@ -174,14 +174,30 @@ def _file(text: str, source: str) -> ModuleType:
         raise errors.BadTargetSpec(target=text, problem=f"the file {source} does not end in .py")
     # As `python file.py` does, so that the file can import its neighbours.
     _importable(path.resolve().parent)
-    # Not the file's own name, which may be that of a library (transformers.py).
-    name = "sizewise_target_" + re.sub(r"\W", "_", path.stem)
+    name = _module_name(path.resolve())
     loader = SourceFileLoader(name, str(path.resolve()))
     module = importlib.util.module_from_spec(ModuleSpec(name, loader, origin=str(path.resolve())))
     module.__file__ = str(path.resolve())
     sys.modules[name] = module
     _run(text, f"importing {source}", partial(loader.exec_module, module))
     return module
+
+
+def _module_name(path: Path) -> str:
+    """The name that a neighbour imports the file by: a bundle of its classes then fits where they are served.
+
+    Another one where a library has that name (transformers.py).
+    """
+    stem = path.stem
+    try:
+        found = importlib.util.find_spec(stem) if stem.isidentifier() else None
+    except (ImportError, ValueError):
+        found = None
+    elsewhere = [entry for entry in sys.path if Path(entry).resolve() != path.parent]
+    ours = found is not None and found.origin is not None and Path(found.origin).resolve() == path
+    if ours and stem not in sys.stdlib_module_names and PathFinder.find_spec(stem, elsewhere) is None:
+        return stem
+    return "sizewise_target_" + re.sub(r"\W", "_", stem)
 
 
 def _module(text: str, source: str) -> ModuleType:
