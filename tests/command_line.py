@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,10 +104,13 @@ def sizewise(*arguments: str) -> Any:
     return CliRunner().invoke(make_app(), arguments, catch_exceptions=False)
 
 
-def process(*arguments: str, python: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own."""
+def process(
+    *arguments: str, python: tuple[str, ...] = (), changes: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own; ``changes`` are of its variables."""
     command = [sys.executable, *python, "-m", "sizewise", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, **options)
+    variables = environment(**(changes or {}))
+    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, **options)
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -8,6 +8,8 @@ import json
 import os
 import random
 import shutil
+import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from torch import nn
 
 import sizewise
 from sizewise import Dim
-from sizewise.errors.bundle import BundleDiffers, NotABundle
+from sizewise.errors.bundle import BundleDiffers, CannotSave, NotABundle
 from sizewise.saved import bundle
 
 from .bundle_support import bare, members, python, rewritten, write_sources
@@ -243,11 +245,42 @@ def test_manifests_that_are_none(tmp_path: Path, text: bytes) -> None:
     assert "manifest" in refused(rewritten(tmp_path / "none.sizewise", contents))
 
 
+OPENS = """
+import sys
+import sizewise
+
+for path in sys.argv[1:]:
+    try:
+        sizewise.load(path, torch.nn.Linear(4, 4).eval())
+    except sizewise.SizewiseError as problem:
+        tell(path=path, code=problem.code, problem=problem.fields["problem"])
+"""
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
-    assert "no such file" in refused(tmp_path / "missing.sizewise")
-    assert "cannot be read" in refused(tmp_path)
+    """Refused at once: each of them would keep a reader waiting for ever, or never end."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
-    assert "cannot be read" in refused(tmp_path / "loop")
+    (tmp_path / "to pipe").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket"))
+    wanted = {
+        "missing": "no such file",
+        "folder": "it is a directory",
+        "pipe": "it is a pipe",
+        "to pipe": "it is a pipe",
+        "socket": "it is a socket",
+        "/dev/zero": "it is a device",
+        "/dev/tty": "it is a device",
+        "loop": "cannot be read",
+        "/proc/self/mem": "no archive at all",
+        "x" * 300: "cannot be read",
+    }
+    told = {each["path"]: each for each in python(OPENS, *wanted, folder=tmp_path)}
+    assert told.keys() == wanted.keys()
+    for path, words in wanted.items():
+        assert told[path]["code"] == "SW611" and words in told[path]["problem"]
 
 
 # -- manifests
@@ -434,14 +467,88 @@ def test_a_writer_that_is_killed_leaves_the_old_or_the_new(tmp_path: Path) -> No
     assert seen == {"1", "2"}
 
 
+BEGINS = """
+import sys
+from pathlib import Path
+from sizewise.saved import temporary
+
+handle, path = temporary.create(Path(sys.argv[1]))
+print(path.name, flush=True)
+sys.stdin.read()
+"""
+"""A save that has begun: its temporary file is there, and it goes on until it is killed or told to end."""
+
+
+def begun(path: Path) -> tuple[subprocess.Popen[str], Path]:
+    command = [sys.executable, "-c", BEGINS, str(path)]
+    pipe = subprocess.PIPE
+    writer = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment())
+    assert writer.stdout is not None
+    return writer, path.with_name(writer.stdout.readline().strip())
+
+
+def test_the_next_save_removes_what_killed_ones_left_and_nothing_else(saved: Path, tmp_path: Path) -> None:
+    path, other = tmp_path / "one.sizewise", tmp_path / "other.sizewise"
+    manifest, files = bundle.read(saved)
+    killed, left = begun(path)
+    elsewhere, of_other = begun(other)
+    living, kept = begun(path)
+    assert str(killed.pid) in left.name and left.name.startswith(".one.sizewise.")
+    for writer in (killed, elsewhere):
+        writer.kill()  # and not waited for: it stays a zombie, which has a number still
+        while b") Z" not in Path(f"/proc/{writer.pid}/stat").read_bytes():
+            time.sleep(0.01)
+    # The number of a dead writer that another process has by now, and a writer in another container.
+    pid, start, place, _ = kept.name.rpartition("writing-")[2].split("-")
+    later = path.with_name(f".one.sizewise.writing-{pid}-{int(start) - 1}-{place}-000000000000")
+    beyond = path.with_name(f".one.sizewise.writing-999999999-1-{'0' * 8}-000000000000")
+    strange = [path.with_name(f".one.sizewise.{end}") for end in ("writing-", "writing-1", "x", "writing-x-1-2-3")]
+    for made in (later, beyond, *strange):
+        made.write_bytes(b"")
+    bundle.write(path, manifest, files)
+    assert not left.exists() and not later.exists()
+    assert all(made.exists() for made in (kept, of_other, beyond, *strange))
+    for writer in (killed, elsewhere, living):
+        writer.kill()
+        writer.communicate()
+    bundle.write(path, manifest, files)
+    assert not kept.exists() and of_other.exists() and beyond.exists()
+
+
+def test_a_link_or_folder_under_the_name_of_a_leftover_is_left_alone(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "one.sizewise"
+    writer, left = begun(path)
+    writer.kill()
+    writer.communicate()
+    left.unlink()
+    (tmp_path / "precious").write_text("x")
+    left.symlink_to("precious")
+    left.with_name(left.name[:-12] + "0" * 12).mkdir()
+    bundle.write(path, *bundle.read(saved))
+    assert left.is_symlink() and (tmp_path / "precious").read_text() == "x" and len(os.listdir(tmp_path)) == 4
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing(saved: Path, tmp_path: Path) -> None:
     manifest, files = bundle.read(saved)
-    with pytest.raises(OSError):
-        bundle.write(tmp_path / "missing" / "x.sizewise", manifest, files)
     (tmp_path / "folder.sizewise").mkdir()
-    with pytest.raises(OSError):
-        bundle.write(tmp_path / "folder.sizewise", manifest, files)
-    assert os.listdir(tmp_path) == ["folder.sizewise"]
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in {
+        tmp_path / "missing" / "x.sizewise": "No such file or directory",
+        tmp_path / "folder.sizewise": "it is a directory",
+        tmp_path / "pipe": "it is a pipe",
+        tmp_path / "pipe" / "x.sizewise": "Not a directory",
+        tmp_path / ("x" * 300): "File name too long",
+        tmp_path / "zero\0": "null byte",
+        Path("/proc/x.sizewise"): "bundle can be written",
+        Path("/dev/null"): "it is a device",
+    }.items():
+        for attempt in (bundle.check_writable, lambda path: bundle.write(path, manifest, files)):
+            with pytest.raises(OSError, match=words) as caught:
+                attempt(path)
+            assert isinstance(caught.value, CannotSave)
+    assert sorted(os.listdir(tmp_path)) == ["folder.sizewise", "pipe"] and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    bundle.check_writable(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
     bundle.write(tmp_path / "a", manifest, files)
     bundle.write(tmp_path / "b", manifest, files)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

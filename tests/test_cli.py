@@ -237,6 +237,63 @@ def test_a_group_of_settings_is_set_by_its_path() -> None:
     assert dim["policy"] == "backed"
 
 
+SERVES = """
+import sys, torch, sizewise
+from app import Net
+
+fast = sizewise.load("m.sizewise", Net().eval())
+x = torch.randn(5, 16)
+with torch.no_grad():
+    assert torch.allclose(fast(x), fast.__wrapped__(x), atol=1e-5)
+assert not {"torch._dynamo", "torch._inductor"} & set(sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_compile_writes_a_bundle_that_serves_where_the_file_is_imported(project: Path) -> None:
+    done = process("compile", "app.py:make", "--output", "m.sizewise", "--json", cwd=project)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["output"] == "m.sizewise" and answer["bytes"] == (project / "m.sizewise").stat().st_size
+    (project / "empty").mkdir()
+    variables = environment(PATH=str(project / "empty"), SIZEWISE_REQUIRE_WARM="1")
+    done = subprocess.run([sys.executable, "-c", SERVES], capture_output=True, text=True, cwd=project, env=variables)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (".", "it is a directory"),
+        ("", "it is a directory"),
+        ("missing/m.sizewise", "No such file or directory"),
+        ("/proc/m.sizewise", ""),
+        ("/dev/null", "it is a device"),
+        ("app.py/m.sizewise", "Not a directory"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_said_before_anything_is_built(output: str, words: str) -> None:
+    done = sizewise("compile", "app.py:make", "--output", output, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert done.exit_code == 3 and error["code"] == "SW614" and words in error["fields"]["problem"]
+    assert "printed by the factory" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("app.py:nothing",), "SW701"),
+        (("app.py:training",), "SW214"),
+        (("app.py:wrong_width",), "SW707"),
+        (("app.py:make", "--backend", "eager"), "SW613"),
+    ],
+)
+def test_what_gives_no_bundle_leaves_no_file(project: Path, arguments: tuple[str, ...], code: str) -> None:
+    done = sizewise("compile", *arguments, "-o", "m.sizewise", "--json")
+    assert done.exit_code == 3 and json.loads(done.stdout)["error"]["code"] == code
+    assert not list(project.glob("*.sizewise*")) and not list(project.glob(".m*"))
+
+
 @pytest.mark.slow
 def test_compile_with_inductor(project: Path) -> None:
     done = process("compile", "app.py:make", "--json", cwd=project)

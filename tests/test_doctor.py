@@ -13,7 +13,7 @@ from sizewise.cli import doctor as command
 from sizewise.cli import machine, toolchain
 from sizewise.cli.checkup import FAIL, OK, WARN, Row, examine
 
-from .command_line import sizewise
+from .command_line import APP, process, sizewise
 
 
 def test_this_machine_is_healthy() -> None:
@@ -82,6 +82,50 @@ def test_optional_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- the compiler
+
+
+@pytest.fixture
+def without_compiler(tmp_path: Path) -> dict[str, str]:
+    """Variables of a process that finds no C++ compiler, and nothing that was compiled before."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "app.py").write_text(APP)
+    return {
+        "PATH": str(tmp_path / "empty"),
+        "CXX": str(tmp_path / "empty" / "g++"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "SIZEWISE_CACHE_DIR": str(tmp_path / "programs"),
+    }
+
+
+def test_without_a_compiler_the_doctor_points_to_bundles(without_compiler: dict[str, str]) -> None:
+    done = process("doctor", "--json", changes=without_compiler)
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert done.returncode == 1 and rows["C++ compiler"]["status"] == FAIL
+    assert rows["C++ compiler"]["seen"] == "none found"
+    assert "sizewise compile TARGET -o m.sizewise" in rows["C++ compiler"]["todo"]
+    assert "sizewise.load" in rows["C++ compiler"]["todo"]
+
+
+def test_without_a_compiler_a_build_is_a_named_error_that_points_to_bundles(
+    without_compiler: dict[str, str], tmp_path: Path
+) -> None:
+    done = process("compile", "app.py:make", "-o", "m.sizewise", "--json", changes=without_compiler, cwd=tmp_path)
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "SW306"
+    assert "sizewise compile TARGET -o m.sizewise" in error["message"] and "sizewise.load" in error["message"]
+    assert not (tmp_path / "m.sizewise").exists()
+
+
+def test_a_compiler_that_fails_for_real_points_to_bundles(without_compiler: dict[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "empty" / "g++"
+    broken.write_text(
+        '#!/bin/sh\ncase "$*" in *-version*) echo g++ 12;; *) echo "error: no cc1plus" >&2; exit 1;; esac'
+    )
+    broken.chmod(0o755)
+    done = process("doctor", "--json", changes=without_compiler)
+    row = next(row for row in json.loads(done.stdout)["rows"] if row["name"] == "C++ compiler")
+    assert row["status"] == FAIL and "no cc1plus" in row["seen"] and "-o m.sizewise" in row["todo"]
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

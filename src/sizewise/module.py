@@ -289,7 +289,7 @@ class CompiledModule(Face):
             NotWarm (SW502): nothing was built.
             NotSavable (SW613): a program has no form that can be written down; says why.
             BadOption (SW510): ``threads``.
-            OSError: the file cannot be written.
+            CannotSave (SW614), an OSError: the file cannot be written.
         """
         from .saved.save import checked_threads, save_bundle
 

@@ -275,7 +275,7 @@ def _likely_reason(name: str, text: str) -> tuple[str, str]:
     if "CppCompileError" in name or "CppCompileError" in text:
         return (
             "that the C++ compiler refused the generated code",
-            'run `sizewise doctor` to check the compiler; CompilationConfig(backend="eager") needs none.',
+            'run `sizewise doctor` to check the compiler; a bundle built elsewhere and backend="eager" need none.',
         )
     if "No space left" in text:
         return "that the disk is full", "free space in the directory that TORCHINDUCTOR_CACHE_DIR names."

@@ -9,7 +9,11 @@ from .blame import cause_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
-WITHOUT_COMPILER = 'or do without one: backend="eager" (nothing is compiled, calls are as fast as eager mode)'
+WITHOUT_COMPILER = (
+    "or do without one: sizewise.load a bundle that was built on a machine like this one (`sizewise compile TARGET -o "
+    'm.sizewise`, in a container\'s build step, say; it serves without a compiler), or set backend="eager" (nothing is '
+    "compiled, calls are as fast as eager mode)"
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import command as errors
+from ..saved.bundle import check_writable
 from .output import AsJson, show, show_json, table, users_code
 from .progress import warmup_progress
 from .settings import Assignments, Backend, config_from
@@ -51,10 +51,13 @@ def compile(
     """
     counts = _counts(threads, output)
     config = config_from(backend, assignments)
+    if output is not None:
+        # Before minutes of work that could not be kept.
+        check_writable(output)
     loaded = load_target(target)
     fast = warmed_up(loaded, config)
     report = fast.report()
-    written = _save(fast, output, counts)
+    written = None if output is None else fast.save(output, threads=counts)
     if json:
         bundle = {} if written is None else {"output": str(written), "bytes": written.stat().st_size}
         show_json({"target": target, **loads(report.to_json()), **bundle})
@@ -75,16 +78,6 @@ def _counts(threads: str | None, output: Path | None) -> list[int] | None:
         return [int(count) for count in threads.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{threads!r} is no list of numbers, as in 1,2,4", param_hint="--threads") from None
-
-
-def _save(fast: CompiledModule, output: Path | None, threads: list[int] | None) -> Path | None:
-    """Raises CannotWrite (SW704), NotSavable (SW613)."""
-    if output is None:
-        return None
-    try:
-        return fast.save(output, threads=threads)
-    except OSError as problem:
-        raise errors.CannotWrite(path=output, problem=problem.strerror or str(problem)) from problem
 
 
 def warmed_up(target: Target, config: CompilationConfig | None) -> CompiledModule:

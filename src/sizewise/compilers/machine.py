@@ -29,8 +29,11 @@ def find_out(options: Mapping[str, Any]) -> dict[str, Any]:
     pick = getattr(cpu_vec_isa, "pick_vec_isa", None)
     if pick is None:
         return {}
-    with config.patch(settings):
-        chosen = pick()
+    try:
+        with config.patch(settings):
+            chosen = pick()
+    except Exception:
+        return {}  # no compiler, say: the first piece that needs one says so by name
     if settings and not _compiler_knows(chosen):
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         return {}

@@ -1,4 +1,4 @@
-"""Errors of bundles, files that hold built programs: SW611 to SW613."""
+"""Errors of bundles, files that hold built programs: SW611 to SW614."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ class NotSavable(CacheError, NotImplementedError):
     code = "SW613"
     message = "{owner} cannot be saved: {what}."
     remedy = "warm it up in each process instead, or {hint}"
+
+
+class CannotSave(CacheError, OSError):
+    code = "SW614"
+    message = "no bundle can be written to {path}: {problem}."
+    remedy = "name a new file, or a bundle to replace, in a directory that exists, has room and can be written."

@@ -10,14 +10,15 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import stat
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import bundle as errors
+from .temporary import create, remove_stale
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
@@ -26,6 +27,8 @@ MOST_FILES = 10_000
 MOST_BYTES = 4 << 30
 """Larger archives are refused before anything is read."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_AT_ONCE = ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY")
+"""Of opening a file; not every system has all of them."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -34,27 +37,73 @@ def listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
     return {name: {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} for name, data in files.items()}
 
 
+def check_writable(path: Path) -> None:
+    """Raises CannotSave (SW614) where `write` could not put a bundle; changes nothing."""
+    with _named(path):
+        _refuse_other_kinds(path)
+        # Only trying tells: root, quotas and read-only mounts all escape the permission bits.
+        handle, temporary = create(path)
+        os.close(handle)
+        os.unlink(temporary)
+
+
 def write(path: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write a bundle, whole or not at all. The same contents give the same bytes.
 
     Raises:
-        OSError: it cannot be written.
+        CannotSave (SW614), which is an OSError.
     """
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with _named(path):
+        _refuse_other_kinds(path)
+        remove_stale(path)
+        handle, temporary = create(path)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                _write_archive(stream, manifest, files)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _write_archive(stream: IO[bytes], manifest: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        text = json.dumps({**manifest, "files": listed(files)}, indent=1).encode()
+        for name, data in {MANIFEST: text, DIGEST: _digest_line(text), **files}.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
     try:
-        with os.fdopen(handle, "wb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-                text = json.dumps({**manifest, "files": listed(files)}, indent=1).encode()
-                for name, data in {MANIFEST: text, DIGEST: _digest_line(text), **files}.items():
-                    archive.writestr(zipfile.ZipInfo(name, _EPOCH), data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
+        yield
+    except errors.CannotSave:
         raise
+    except OSError as problem:
+        raise errors.CannotSave(path=path, problem=problem.strerror or str(problem)) from problem
+    except ValueError as problem:
+        # A path with a zero byte in it.
+        raise errors.CannotSave(path=path, problem=str(problem)) from problem
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """What is there is replaced, which would take a device or a pipe away. Raises CannotSave, OSError."""
+    with suppress(FileNotFoundError):
+        kind = _kind(os.stat(path).st_mode)
+        if kind:
+            raise errors.CannotSave(path=path, problem=f"it is {kind}")
+
+
+def _kind(mode: int) -> str:
+    """What it is that is no regular file, in words, or ""."""
+    if stat.S_ISREG(mode):
+        return ""
+    kinds = {stat.S_ISDIR: "a directory", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    return next((words for is_kind, words in kinds.items() if is_kind(mode)), "a device")
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -64,8 +113,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         NotABundle (SW611): the file is none, is damaged, or holds something that no bundle does.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = _checked_names(archive, path.stat().st_size)
+        with _opened(path) as stream, zipfile.ZipFile(stream) as archive:
+            names = _checked_names(archive, os.fstat(stream.fileno()).st_size)
             contents = {name: archive.read(name) for name in names}
     except _Refused as problem:
         raise errors.NotABundle(path=path, problem=str(problem)) from None
@@ -82,6 +131,29 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     except _Refused as problem:
         raise errors.NotABundle(path=path, problem=str(problem)) from None
     return manifest, contents
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A regular file, open for reading: anything else could keep a reader waiting, or never end.
+
+    Raises:
+        _Refused, OSError.
+    """
+    # Before it is opened, which does something to some devices; and after it, since it may be another file by then.
+    _refuse_reading(os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in _AT_ONCE))
+    try:
+        _refuse_reading(os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_reading(info: os.stat_result) -> None:
+    kind = _kind(info.st_mode)
+    if kind:
+        raise _Refused(f"it is {kind}, not a file")
 
 
 class _Refused(Exception):

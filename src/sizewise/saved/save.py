@@ -34,8 +34,9 @@ def save_bundle(
     With ``proved`` a fresh process has to load each first, and give the same bits.
 
     Raises:
-        NotSavable (SW613), OSError.
+        NotSavable (SW613), CannotSave (SW614).
     """
+    bundle.check_writable(path)
     described: list[Json] = []
     files: Files = {}
     for built in alternatives:
