@@ -24,7 +24,8 @@ from sizewise.demo.children import Child, environment
 from sizewise.demo.corpus import QUERIES, load_sentences
 from sizewise.demo.page import render
 from sizewise.demo.plot import make_plot
-from sizewise.demo.results import OWN, Call, DemoResult, Machine, Nearest, Run
+from sizewise.demo.restarts import start_again
+from sizewise.demo.results import OWN, Call, DemoResult, Machine, Nearest, Restart, Run
 from sizewise.demo.runner import EXAMPLE_BATCH, Runner, _spread, collect
 from sizewise.demo.screen import Screen
 from sizewise.demo.traffic import MAX_BATCH, make_traffic
@@ -52,9 +53,25 @@ def a_run(name: str, compiled: int | None = None, requests: int = 5) -> Run:
     )
 
 
+RESTARTED = Restart(
+    OWN,
+    first_answer_s=0.025,
+    from_process_start_s=4.5,
+    answers=6,
+    equal=6,
+    imported_before=["torch._dynamo", "torch._inductor"],
+    killed_pid=4321,
+    killed_status=-9,
+    bundle_bytes=1_234_567,
+    save_s=0.2,
+)
+RESTARTED_PEER = Restart("torch.compile", 6.5, 11.0, 1, 1)
+
+
 def a_result(*peers: Run, cpu: str = "A CPU") -> DemoResult:
     machine = Machine(cpu, 2, 1, "2.13.0", "5.24.0", "3.11.7", "0.1.0", "2026-01-01T00:00:00+00:00")
-    return DemoResult(5, 0, machine, 30.0, [a_run(OWN), *peers])
+    restarts = [RESTARTED, *[RESTARTED_PEER for peer in peers if peer.name == RESTARTED_PEER.name]]
+    return DemoResult(5, 0, machine, 30.0, [a_run(OWN), *peers], restarts)
 
 
 # -- corpus and traffic
@@ -107,6 +124,7 @@ def test_collect_makes_a_run_of_events() -> None:
         call,
         call | {"number": 2, "ms": 2000.0, "compilations": 1},
         {"event": "paths", "paths": {"program": 2}},
+        {"event": "answers", "digests": ["a", "b", "c"]},
         {"event": "checked", "max_abs_error": {"embeddings": 1e-7, "hidden_states": 3e-6}},
         {"event": "nearest", "query": "q", "sentences": [["a", 0.5]]},
         {"event": "done"},
@@ -118,6 +136,7 @@ def test_collect_makes_a_run_of_events() -> None:
     assert run.worst_error == 3e-6
     assert run.calls_by_path == {"program": 2}
     assert run.nearest == [Nearest("q", [("a", 0.5)])]
+    assert run.digests == ["a", "b", "c"]
 
 
 def test_a_run_without_calls_has_no_figures() -> None:
@@ -138,6 +157,10 @@ def test_the_json_object_has_the_promised_keys() -> None:
     assert found["machine"]["torch"] == "2.13.0"
     assert found["requests"] == 5
     assert found["nearest"][0]["query"] == HOSTILE
+    own, peer = found["restarts"]["sizewise"], found["restarts"]["torch.compile"]
+    assert (own["first_answer_s"], own["from_process_start_s"], own["killed_status"]) == (0.025, 4.5, -9)
+    assert own["answers"] == own["equal"] == 6 and own["children"] == own["imported"] == own["compilers"] == []
+    assert peer["first_answer_s"] == 6.5 and set(peer) == set(own)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +168,37 @@ def test_the_json_object_has_the_promised_keys() -> None:
 )
 def test_milliseconds_in_words(ms: float | None, words: str) -> None:
     assert wording.milliseconds(ms) == words
+
+
+def test_a_restart_in_words() -> None:
+    rows = wording.restart(RESTARTED)
+    assert rows["saved"] == "a bundle of 1.2 MB in 200 ms"
+    assert rows["killed"] == "process 4321 while it served (SIGKILL)"
+    assert rows["started"] == "a fresh process: no C++ compiler on its PATH, empty caches, SIZEWISE_REQUIRE_WARM=1"
+    assert rows["first answer"] == "25.0 ms after the module was built; 4.5 s after the process was started"
+    assert rows["answers"] == "6 of 6 equal to those before, bit for bit"
+    assert rows["compiled"] == (
+        "0 compilations, 0 child processes, Dynamo and Inductor not imported for it (transformers had imported "
+        "torch._dynamo and torch._inductor)"
+    )
+
+
+def test_a_restart_that_is_not_as_promised_says_so() -> None:
+    rows = wording.restart(
+        replace(
+            RESTARTED,
+            equal=5,
+            compilations=1,
+            children=["subprocess.Popen g++"],
+            imported=["torch._inductor.compile_fx"],
+            compilers=["/usr/bin/g++"],
+            killed_status=0,
+        )
+    )
+    assert "5 of 6" in rows["answers"] and "status 0" in rows["killed"] and "/usr/bin/g++" in rows["started"]
+    assert rows["compiled"] == "1 compilation, 1 child process, 1 module of Dynamo and Inductor imported"
+    assert "not imported for it" not in wording.restart(replace(RESTARTED, imported_before=[]))["compiled"]
+    assert wording.restart(replace(RESTARTED_PEER, failure="no"))["torch.compile"] == "failed: no"
 
 
 # -- plot and page
@@ -210,6 +264,8 @@ def test_the_page_says_in_text_what_the_plot_shows(page: str) -> None:
     assert "torch.compile: first answer after 20.0 s, then 5 requests, the slowest 16.0 s, 1 compilation;" in text
     assert "request 3 (batch 3, 24 tokens): 16.0 s" in text
     assert "16.0 s, compiled" in text
+    assert "6 of 6 equal to those before, bit for bit" in text
+    assert "First answer, killed and started again 25.0 ms Sizewise torch.compile: 6.5 s" in text
 
 
 def test_the_page_without_peers_and_with_a_failed_one() -> None:
@@ -247,6 +303,7 @@ def printed(terminal: bool) -> str:
         screen.intro(5, result.machine)
         screen.own(result.own)
         screen.comparison(result)
+        screen.restarts(result)
     return capture.get()
 
 
@@ -258,6 +315,8 @@ def test_a_pipe_gets_plain_text() -> None:
     assert text.index("first answer") < text.index("torch.compile")
     assert "torch.compile compiled during request 3" in text
     assert HOSTILE in text
+    assert re.search(r"killed +process 4321 while it served", text)
+    assert re.search(r"torch.compile +6.5 s after the module was built; 11.0 s after", text)
 
 
 def test_a_terminal_gets_rules() -> None:
@@ -333,6 +392,39 @@ def test_the_workers_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert found["HF_HUB_OFFLINE"] == "1"
     assert found["OMP_NUM_THREADS"] == "1"
     assert found["PYTHONPATH"].endswith(f"{os.pathsep}/elsewhere")
+    assert found["PATH"] == os.environ["PATH"] and "SIZEWISE_REQUIRE_WARM" not in found
+
+
+WATCHED = """
+import json, os, subprocess, sys
+from sizewise.demo.watch import Watch, compiler_modules, compilers
+
+subprocess.run([sys.executable, "-c", ""])
+watch = Watch()
+before = list(watch.started)
+subprocess.run([sys.executable, "-c", "'heard'"])
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+import sizewise.api
+print(json.dumps([before, watch.started, sorted(compiler_modules()), compilers()]))
+"""
+
+
+def test_what_a_restarted_process_is_watched_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "/usr/bin/g++")
+    told = []
+    for compiler in (True, False):
+        variables = environment(tmp_path, compiler)
+        done = subprocess.run(
+            [sys.executable, "-c", WATCHED], env=variables, capture_output=True, text=True, check=True
+        )
+        told.append(json.loads(done.stdout))
+    for before, started, modules, _ in told:
+        assert before == [] and modules == []
+        assert [one.split()[0] for one in started] == ["subprocess.Popen", "os.fork"] and "heard" in started[0]
+    assert told[0][3] and told[1][3] == []
+    assert environment(tmp_path, False)["SIZEWISE_REQUIRE_WARM"] == "1"
 
 
 # -- processes
@@ -380,6 +472,18 @@ def test_a_worker_that_dies_is_an_error_for_sizewise_only(monkeypatch: pytest.Mo
     assert not run.calls
 
 
+def test_a_fresh_process_that_dies_is_an_error_for_sizewise_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sizewise.demo.children.sys.executable", "/bin/false")
+    job = {"contestant": OWN, "requests": [], "example": [0], "bundle": "none"}
+    with pytest.raises(UnexpectedProblem, match="exit code 1"):
+        start_again(Restart(OWN), job, tmp_path, [], lambda name, event: None, compiler=False)
+    peer = start_again(Restart("torch.compile"), job, tmp_path, [], lambda name, event: None)
+    assert "exit code 1" in peer.failure and peer.first_answer_s is None
+    assert not any(row in render(replace(a_result(), restarts=[peer])) for row in ("bit for bit", "None"))
+
+
 @pytest.mark.slow
 def test_a_real_run(tmp_path: Path) -> None:
     """MiniLM, few requests: correct, nothing compiled in service, the neighbours make sense."""
@@ -399,4 +503,11 @@ def test_a_real_run(tmp_path: Path) -> None:
     topics = {sentence.text: sentence.topic for sentence in load_sentences()}
     best = {entry["query"]: topics[entry["sentences"][0][0]] for entry in found["nearest"]}
     assert best == dict(zip(QUERIES, ("bread", "trains", "programming"), strict=True))
+    again = found["restarts"]["sizewise"]
+    assert again["killed_status"] == -9 and not running(again["killed_pid"])
+    assert again["equal"] == again["answers"] == 7
+    assert again["compilations"] == 0 and again["children"] == again["imported"] == again["compilers"] == []
+    assert 0 < again["first_answer_s"] < again["from_process_start_s"]
+    assert list(found["restarts"]) == ["sizewise"]
     assert "0 compilations in service" in page.read_text(encoding="utf-8")
+    assert "7 of 7 equal to those before, bit for bit" in page.read_text(encoding="utf-8")

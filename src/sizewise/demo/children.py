@@ -23,21 +23,29 @@ Event = dict[str, Any]
 ENDINGS = ("done", "error")
 
 
-def environment(cache: Path) -> dict[str, str]:
-    """The workers' environment: one thread, a cache directory of their own, no model hub."""
+def environment(cache: Path, compiler: bool = True) -> dict[str, str]:
+    """The workers' environment: one thread, a cache directory of their own, no model hub.
+
+    Without ``compiler``: nothing at all on the PATH, and whatever would have to be built is an error.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED)}
     package_root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(THREADS))
     quiet = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     programs = {"SIZEWISE_CACHE_DIR": str(cache / "sizewise"), "SIZEWISE_DISABLE_COMPILE_CACHE": "0"}
-    return {**kept, **threads, **quiet, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache), **programs}
+    found = {**kept, **threads, **quiet, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(cache), **programs}
+    if compiler:
+        return found
+    chosen = ("CXX", "CC")
+    found = {name: value for name, value in found.items() if name not in chosen}
+    return {**found, "PATH": str(cache / "nothing"), "SIZEWISE_REQUIRE_WARM": "1"}
 
 
 class Child:
     """``with Child(job, cache) as child: for event in child.events(): ...``; leaving ends the process."""
 
-    def __init__(self, job: dict[str, Any], cache: Path) -> None:
+    def __init__(self, job: dict[str, Any], cache: Path, compiler: bool = True) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
         self._process = subprocess.Popen(
             # -P: a directory called sizewise where the user stands is not this package.
@@ -45,7 +53,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
-            env=environment(cache),
+            env=environment(cache, compiler),
             text=True,
             # A group of its own: whatever the worker starts can be ended with it.
             start_new_session=True,
@@ -79,6 +87,13 @@ class Child:
             if event["event"] in ENDINGS:
                 return
 
+    def kill(self) -> int:
+        """End it at once, with all it started (SIGKILL); how it ended, as ``returncode`` of subprocess."""
+        # Everybody may have left already.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait()
+
     def status(self) -> str:
         """How it ended, in words."""
         code = self._process.wait()
@@ -97,10 +112,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Everybody may have left already.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self.kill()
         with contextlib.suppress(BrokenPipeError):
             self._orders.close()
         self._events.close()

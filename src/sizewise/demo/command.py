@@ -43,6 +43,9 @@ def _measure(requests: int, seed: int, peers: bool, screen: Screen, console: Con
             meter.start(f"{LABELS[peer]}: loading")
             runs.append(runner.run(peer))
         meter.timings(len(runs))
-        result = runner.result(runner.time_shapes(runs))
+        runs = runner.time_shapes(runs)
+        meter.start("Killed and started again")
+        result = runner.result(runs, runner.restart(runs))
     screen.comparison(result)
+    screen.restarts(result)
     return result

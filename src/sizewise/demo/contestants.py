@@ -41,6 +41,9 @@ class Sizewise:
         hidden: torch.Tensor = self.fast(**tokens).last_hidden_state
         return hidden
 
+    def save(self, path: str) -> None:
+        self.fast.save(path)
+
     def compilations(self) -> int:
         counters = self.fast.counters
         return int(counters.traces + counters.compilations + counters.captures)
@@ -49,6 +52,18 @@ class Sizewise:
         counters = self.fast.counters
         paths = {path: getattr(counters, f"calls_{path}") for path in ("capture", "program", "eager")}
         return {**paths, "misses": counters.misses}
+
+
+class SizewiseFromBundle(Sizewise):
+    """What a process does that only serves."""
+
+    def __init__(self, bundle: str) -> None:
+        self._bundle = bundle
+
+    def start(self, model: Any, example: Tokens) -> None:
+        import sizewise
+
+        self.fast = sizewise.load(self._bundle, model)
 
 
 class TorchCompile:

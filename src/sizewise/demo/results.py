@@ -42,6 +42,8 @@ class Run:
     """``embeddings`` and ``hidden_states`` against eager in the same process, over all requests."""
     calls_by_path: dict[str, int] = field(default_factory=dict)
     nearest: list[Nearest] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    """Of the first answer and of each one in service."""
     failure: str = ""
 
     @property
@@ -72,6 +74,38 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """A contestant's process killed, and a fresh one in its place. One that failed has a ``failure``."""
+
+    name: str
+    first_answer_s: float | None = None
+    """From the module, with its weights, being built."""
+    from_process_start_s: float | None = None
+    """The same answer, with Python, torch, transformers and the weights loaded."""
+    answers: int = 0
+    equal: int = 0
+    """How many of the answers are those of before, bit for bit."""
+    compilations: int = 0
+    children: list[str] = field(default_factory=list)
+    """Processes that were started since the module was built."""
+    imported: list[str] = field(default_factory=list)
+    """Modules of Dynamo and Inductor imported since then, and packages of theirs imported before."""
+    imported_before: list[str] = field(default_factory=list)
+    compilers: list[str] = field(default_factory=list)
+    """C++ compilers that the process found."""
+    killed_pid: int = 0
+    killed_status: int = 0
+    """The process that served before, and how it ended: -9 is SIGKILL."""
+    bundle_bytes: int = 0
+    save_s: float | None = None
+    failure: str = ""
+
+    @property
+    def label(self) -> str:
+        return LABELS[self.name]
+
+
+@dataclass(frozen=True)
 class Machine:
     cpu: str
     cores: int
@@ -90,6 +124,7 @@ class DemoResult:
     machine: Machine
     prepare_s: float
     runs: list[Run]
+    restarts: list[Restart] = field(default_factory=list)
 
     @property
     def own(self) -> Run:
@@ -124,6 +159,7 @@ class DemoResult:
             "requests": self.requests,
             "seed": self.seed,
             "nearest": [asdict(nearest) for nearest in self.own.nearest],
+            "restarts": {restart.name: asdict(restart) for restart in self.restarts},
             "failures": {run.name: run.failure for run in self.runs if run.failure},
             "calls": {run.name: [asdict(call) for call in run.calls] for run in self.runs},
         }

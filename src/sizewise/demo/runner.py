@@ -13,13 +13,11 @@ from statistics import median
 from types import TracebackType
 from typing import Any
 
-from ..errors import SizewiseError
-from ..errors.command import UnexpectedProblem
-from ..errors.registry import errors_by_code
-from . import machine
-from .children import ENDINGS, Child, Event
+from . import machine, restarts
+from .children import Child, Event
 from .corpus import load_sentences
-from .results import LABELS, OWN, Call, DemoResult, Nearest, Run
+from .failures import died, failure_of
+from .results import OWN, Call, DemoResult, Nearest, Restart, Run
 from .traffic import make_traffic
 
 PEERS = ("torch.compile", "eager")
@@ -34,7 +32,7 @@ Listener = Callable[[str, Event], None]
 
 
 class Runner:
-    """`prepare` once, `run` each contestant, then `time_shapes`.
+    """`prepare` once, `run` each contestant, then `time_shapes`, then `restart`.
 
     Leaving the context ends the workers and removes their caches.
     """
@@ -77,7 +75,7 @@ class Runner:
         for event in child.events():
             events.append(event)
             self._listener(name, event)
-        run, failure = collect(name, events), _failure(name, events, child)
+        run, failure = collect(name, events), failure_of(name, events, child)
         if failure is None:
             self._children[name] = child
         elif name == OWN:
@@ -104,12 +102,33 @@ class Runner:
         child.order({"time": [batch, seq]})
         event = child.next_event()
         if event is None or event["event"] != "timing":
-            raise _died(name, child)
+            raise died(name, child)
         self._listener(name, event)
         return float(event["ms"])
 
-    def result(self, runs: list[Run]) -> DemoResult:
-        return DemoResult(self.requests, self.seed, machine.describe(), self._prepare_s, runs)
+    def restart(self, runs: list[Run]) -> list[Restart]:
+        """Every worker killed, Sizewise's while it serves; then a fresh process of those that keep what they built.
+
+        Raises:
+            SizewiseError: Sizewise itself failed.
+        """
+        own = restarts.save_and_kill(self._children[OWN], self._scratch / "minilm.sizewise")
+        for child in self._children.values():
+            child.kill()
+        found = []
+        for run in runs:
+            if run.name == OWN:
+                job = {**self._job(OWN), "bundle": str(self._scratch / "minilm.sizewise")}
+                empty = self._directory("restarted")
+                found.append(restarts.start_again(own, job, empty, run.digests, self._listener, compiler=False))
+            elif run.name == "torch.compile" and run.name in self._children:
+                # With its own folder, which is warm now, and all compilers in reach.
+                job, warm = self._job(run.name), self._scratch / run.name
+                found.append(restarts.start_again(Restart(run.name), job, warm, run.digests, self._listener))
+        return found
+
+    def result(self, runs: list[Run], restarts: list[Restart]) -> DemoResult:
+        return DemoResult(self.requests, self.seed, machine.describe(), self._prepare_s, runs, restarts)
 
     @property
     def _snapshot(self) -> Path:
@@ -163,33 +182,5 @@ def collect(name: str, events: list[Event]) -> Run:
             Nearest(row["query"], [(text, score) for text, score in row["sentences"]])
             for row in by_kind.get("nearest", [])
         ],
+        digests=last("answers", "digests", []),
     )
-
-
-def _failure(name: str, events: list[Event], child: Child) -> SizewiseError | None:
-    """Why a job did not end well; a worker's own error as the class it was there."""
-    last: Event = events[-1] if events else {"event": ""}
-    if last["event"] not in ENDINGS:
-        return _died(name, child)
-    if last["event"] == "done":
-        return None
-    known = errors_by_code().get(last["code"])
-    if known is None:
-        return _unexpected(name, last["text"])
-    # The fields crossed as text, so the message is taken as it was rendered there.
-    error = known.__new__(known)
-    error.fields = last["fields"]
-    Exception.__init__(error, last["text"])
-    return error
-
-
-def _died(name: str, child: Child) -> UnexpectedProblem:
-    return _unexpected(name, f"it ended with {child.status()}; its last words: {child.last_words()}")
-
-
-def _unexpected(name: str, cause: str) -> UnexpectedProblem:
-    if "signal 9" in cause:
-        todo = "free memory, about 2 GB, and run the demo again"
-    else:
-        todo = "run `sizewise doctor`; where it finds nothing, report this with its output"
-    return UnexpectedProblem(command="demo", where=f"the process of {LABELS[name]}", cause=cause, todo=todo)

@@ -109,6 +109,14 @@ class Screen:
             table.add_row(shape, *(wording.MISSING if ms is None else f"{ms:.1f}" for ms in times))
         return table
 
+    def restarts(self, result: DemoResult) -> None:
+        self._print(Text("\nKilled and started again", style="bold"))
+        table = Table.grid(padding=(0, 2))
+        for restart in result.restarts:
+            for name, value in wording.restart(restart).items():
+                table.add_row(Text(f"  {name}"), Text(value))
+        self._print(table)
+
     def _table(self, first: str, *others: str) -> Table:
         # Box drawing is for eyes; a pipe gets columns.
         style = box.SIMPLE_HEAD if self._console.is_terminal else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import time
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .contestants import Contestant, contestant_named
+from .contestants import Contestant, Sizewise, contestant_named
 from .corpus import QUERIES, load_sentences
 from .encoder import Encoder, Tokens, pool
 from .results import OWN
@@ -21,36 +23,68 @@ if TYPE_CHECKING:
 NEAREST = 3
 
 
+class Texts:
+    """The encoder with its weights, and the job's batches as tokens."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.encoder = Encoder()
+        self.sentences = [sentence.text for sentence in load_sentences()]
+        # Tokenising is the same for all and is not what is compared.
+        self.requests = [self._tokens(request) for request in job["requests"]]
+        self.example = self._tokens(job["example"])
+
+    def _tokens(self, request: Sequence[int]) -> Tokens:
+        return self.encoder.tokens([self.sentences[index] for index in request])
+
+
 def serve(job: dict[str, Any], events: Events, orders: SimpleQueue[dict[str, Any]]) -> None:
-    """Run one contestant through the job's traffic, report everything as events, then time on order."""
+    """Run one contestant through the job's traffic, report everything as events, then do as ordered."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     began = time.perf_counter()
-    encoder = Encoder()
-    texts = [sentence.text for sentence in load_sentences()]
-    # Tokenising is the same for all and is not what is compared.
-    requests = [encoder.tokens([texts[index] for index in request]) for request in job["requests"]]
-    example = encoder.tokens([texts[index] for index in job["example"]])
+    texts = Texts(job)
+    encoder, requests = texts.encoder, texts.requests
     events.send("ready", seconds=time.perf_counter() - began)
     contestant = contestant_named(job["contestant"], lambda name, s: events.send("phase", name=name, seconds=s))
     with torch.no_grad():
         began = time.perf_counter()
-        contestant.start(encoder.model, example)
-        contestant(example)
+        contestant.start(encoder.model, texts.example)
+        first = contestant(texts.example)
         events.send("first", seconds=time.perf_counter() - began)
         before = contestant.calls_by_path()
         served = _serve_traffic(contestant, requests, events)
         after = contestant.calls_by_path()
         events.send("paths", paths={path: after[path] - before[path] for path in after})
+        events.send("answers", digests=[digest(answer) for answer in (first, *served)])
         if job["contestant"] != "eager":
             _compare_with_eager(served, encoder.model, requests, events)
         del served
         if job["contestant"] == OWN:
-            _find_nearest(contestant, encoder, texts, events)
+            _find_nearest(contestant, encoder, texts.sentences, events)
         events.send("done")
         while True:
-            batch, seq = orders.get()["time"]
-            _time_once(contestant, encoder, texts, batch, seq, events)
+            _obey(orders.get(), contestant, texts, events)
+
+
+def _obey(order: dict[str, Any], contestant: Contestant, texts: Texts, events: Events) -> None:
+    if "time" in order:
+        batch, seq = order["time"]
+        _time_once(contestant, texts.encoder, texts.sentences, batch, seq, events)
+    elif "save" in order and isinstance(contestant, Sizewise):
+        began = time.perf_counter()
+        contestant.save(order["save"])
+        events.send("saved", seconds=time.perf_counter() - began)
+    elif "serve" in order:
+        # Until it is killed.
+        for tokens in itertools.cycle(texts.requests):
+            contestant(tokens)
+            events.send("served")
+
+
+def digest(answer: torch.Tensor) -> str:
+    """Equal for answers that are equal bit for bit, their shapes and dtypes included."""
+    raw = answer.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(f"{answer.dtype} {tuple(answer.shape)} ".encode() + raw).hexdigest()
 
 
 def _serve_traffic(contestant: Contestant, requests: Sequence[Tokens], events: Events) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ import traceback
 from typing import Any, TextIO
 
 from ..errors import SizewiseError
+from .watch import Watch
 
 
 def main() -> None:
@@ -29,15 +30,7 @@ def main() -> None:
     job = orders.get()
     events = Events(out)
     try:
-        if job["contestant"] == "machine":
-            from .machine import prepare
-
-            prepare(job["snapshot"])
-            events.send("done")
-        else:
-            from .service import serve
-
-            serve(job, events, orders)
+        _run(job, events, orders)
     except SizewiseError as error:
         fields = {name: str(value) for name, value in error.fields.items()}
         events.send("error", code=error.code, fields=fields, text=str(error))
@@ -48,6 +41,24 @@ def main() -> None:
     out.flush()
     # Inductor's pool of compiler processes may take seconds to end by itself.
     os._exit(0)
+
+
+def _run(job: dict[str, Any], events: Events, orders: queue.SimpleQueue[dict[str, Any]]) -> None:
+    # What each imports is a part of what it measures.
+    if job["contestant"] == "machine":
+        from .machine import prepare
+
+        prepare(job["snapshot"])
+        events.send("done")
+    elif job.get("again"):
+        watch = Watch()
+        from .restarted import serve_again
+
+        serve_again(job, events, watch)
+    else:
+        from .service import serve
+
+        serve(job, events, orders)
 
 
 class Events:

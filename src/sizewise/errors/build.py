@@ -48,8 +48,8 @@ class NoCompiler(BuildError, RuntimeError):
     code = "SW306"
     message = "Inductor needs a C++ compiler and found none ({seen})."
     remedy = (
-        "install g++ (apt-get install g++) or set CXX; or build a bundle on a machine like this one that has a compiler "
-        "(`sizewise compile TARGET -o m.sizewise`, in a container's build step, say) and serve it here with "
+        "install g++ (apt-get install g++) or set CXX; or build a bundle on a machine like this one that has a "
+        "compiler (`sizewise compile TARGET -o m.sizewise`, in a container's build step, say) and serve it here with "
         'sizewise.load, which needs none; or use CompilationConfig(backend="eager"). See `sizewise doctor`.'
     )
 
