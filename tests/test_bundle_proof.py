@@ -15,6 +15,7 @@ from torch import nn
 import sizewise
 from sizewise import Dim
 from sizewise.errors.bundle import NotSavable
+from sizewise.ops import attention_overload
 from sizewise.saved import loader, manifest, proof
 from sizewise.saved.proof import Disproved, Proof, prove
 
@@ -79,6 +80,36 @@ def test_every_range_is_run(fast: Any) -> None:
     description, files = manifest.make("m", ranged.__wrapped__, "__call__", built.entries, [], built.config())
     assert len(description["pieces"]) > 1
     assert prove(description, files, ranged.__wrapped__, built.entries) == Proof("equal")
+
+
+class Attends(nn.Module):
+    """A piece makes room that the operator behind it fills."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = (x.sin() + 1).reshape(-1, 1, 4, 4)
+        out = y.new_empty(y.shape[0], 4, 1, 4)
+        torch.ops.sizewise.attention(y, y, y, None, None, False, False, out)
+        return out.cos()
+
+
+def test_a_result_that_nobody_has_written_yet_is_not_compared(tmp_path: Path) -> None:
+    attention_overload()
+    fast: Any = sizewise.compile(Attends().eval(), dynamic_shapes=SHAPES, splitting_ops=["sizewise::attention"])
+    fast.warmup(torch.randn(4, 16))
+    (entry,) = fast.built.entries[0].program.backends[0].range_entries.values()
+    scope = entry.artifact.runnable.__globals__
+    before, allocate = dict(scope), scope["empty_strided_cpu"]
+    # What malloc hands out is whatever was there; here it surely is not what a fresh process finds.
+    scope["empty_strided_cpu"] = lambda *layout: allocate(*layout).fill_(7.0)
+    try:
+        with zipfile.ZipFile(fast.save(tmp_path / "attends.sizewise")) as archive:
+            told = json.loads(archive.read("manifest.json"))
+    finally:
+        scope["empty_strided_cpu"] = allocate
+    assert told["proof"]["verdict"] == "equal"
+    assert scope == before, "another allocator stayed"
+    module, x = Attends(), torch.randn(3, 16)
+    assert torch.allclose(sizewise.load(tmp_path / "attends.sizewise", module.eval())(x), module(x))
 
 
 def last_piece(description: dict[str, Any]) -> str:

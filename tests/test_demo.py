@@ -172,7 +172,7 @@ def test_milliseconds_in_words(ms: float | None, words: str) -> None:
 
 def test_a_restart_in_words() -> None:
     rows = wording.restart(RESTARTED)
-    assert rows["saved"] == "a bundle of 1.2 MB in 200 ms"
+    assert rows["saved"] == "a bundle of 1.2 MB in 200 ms, its proof included"
     assert rows["killed"] == "process 4321 while it served (SIGKILL)"
     assert rows["started"] == "a fresh process: no C++ compiler on its PATH, empty caches, SIZEWISE_REQUIRE_WARM=1"
     assert rows["first answer"] == "25.0 ms after the module was built; 4.5 s after the process was started"

@@ -61,7 +61,7 @@ def _own_restart(found: Restart) -> dict[str, str]:
     how = "SIGKILL" if found.killed_status == -signal.SIGKILL else f"status {found.killed_status}"
     compilers = ", ".join(found.compilers) or "no C++ compiler on its PATH"
     return {
-        "saved": f"a bundle of {found.bundle_bytes / 1e6:.1f} MB in {seconds(found.save_s)}",
+        "saved": f"a bundle of {found.bundle_bytes / 1e6:.1f} MB in {seconds(found.save_s)}, its proof included",
         "killed": f"process {found.killed_pid} while it served ({how})",
         "started": f"a fresh process: {compilers}, empty caches, SIZEWISE_REQUIRE_WARM=1",
         "first answer": _first_answer(found),
