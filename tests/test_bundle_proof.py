@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,36 @@ def test_a_result_that_nobody_has_written_yet_is_not_compared(tmp_path: Path) ->
     assert scope == before, "another allocator stayed"
     module, x = Attends(), torch.randn(3, 16)
     assert torch.allclose(sizewise.load(tmp_path / "attends.sizewise", module.eval())(x), module(x))
+
+
+NOISY = """
+import enum
+import subprocess
+import torch
+
+subprocess.run(["true"], check=True)
+
+
+class Kind(enum.Enum):
+    SINE = 1
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return {"y": x.sin() + 1, "kind": Kind.SINE}
+"""
+
+
+def test_what_a_class_starts_when_it_is_imported_is_not_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers asks ldconfig for a library, say."""
+    (tmp_path / "noisy_classes.py").write_text(NOISY.replace('"true"', repr(shutil.which("true"))))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("noisy_classes").Net().eval()
+    fast = sizewise.compile(module, dynamic_shapes=SHAPES).warmup(torch.randn(4, 16))
+    with zipfile.ZipFile(fast.save(tmp_path / "noisy.sizewise")) as archive:
+        assert json.loads(archive.read("manifest.json"))["proof"]["verdict"] == "equal"
 
 
 def last_piece(description: dict[str, Any]) -> str:

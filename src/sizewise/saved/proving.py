@@ -104,8 +104,8 @@ def _look(folder: Path, started: list[str]) -> str:
         for operator in program["operators"]:
             find_operator(operator, "")
     scopes = [read_scope(program["scope"]) for program in manifest["programs"]]
-    # Operators and classes of others may have imported them for themselves.
-    there = [name for name in _COMPILERS if name in sys.modules]
+    # Operators and classes of others may have imported them, or started something, when they were imported.
+    there, known = [name for name in _COMPILERS if name in sys.modules], len(started)
     pieces = load_pieces(manifest, lambda name: (folder / "files" / name).read_bytes())
     for program, scope in zip(manifest["programs"], scopes, strict=True):
         source = (folder / "files" / program["source"]).read_text()
@@ -115,8 +115,8 @@ def _look(folder: Path, started: list[str]) -> str:
         problem = _compare(folder, name, pieces[name])
         if problem:
             return f"piece {name}: {problem}"
-    if started:
-        return f"it started {started[0]}"
+    if len(started) > known:
+        return f"it started {started[known]}"
     imported = [name for name in _COMPILERS if name in sys.modules and name not in there]
     # An operator that is written in Python imports them when it runs.
     if imported and not any(program["operators"] for program in manifest["programs"]):
