@@ -86,7 +86,7 @@ def test_the_readmes_container_builds_and_serves(tmp_path: Path, monkeypatch: py
         if word == "FROM":
             name = rest.partition(" AS ")[2]
             path = environment()["PATH"] if name == "build" else str(nothing)
-            stages[name] = Stage(tmp_path / f"stage {len(stages)}", context, path)
+            stages[name] = Stage(tmp_path / f"stage{len(stages)}", context, path)
         elif word and word != "#":
             said.append(list(stages.values())[-1].obey(word, rest, stages))
     assert "for sizewise.load" in "".join(said[:-1])

