@@ -30,7 +30,7 @@ from sizewise import Dim
 from sizewise.errors.bundle import BundleDiffers, CannotSave, NotABundle
 from sizewise.saved import bundle
 
-from .bundle_support import bare, members, python, rewritten, write_sources
+from .bundle_support import PRELUDE, ROOT, bare, members, python, rewritten, write_sources
 from .command_line import environment
 
 pytestmark = pytest.mark.slow
@@ -281,6 +281,38 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     assert told.keys() == wanted.keys()
     for path, words in wanted.items():
         assert told[path]["code"] == "SW611" and words in told[path]["problem"]
+
+
+LOADS = """
+import sys
+import sizewise
+from tests.test_bundle_damage import small
+
+try:
+    sizewise.load(sys.argv[1], small())
+except sizewise.SizewiseError as problem:
+    tell(code=problem.code, text=str(problem))
+"""
+
+
+def test_a_folder_for_temporary_files_that_allows_no_code(saved: Path, tmp_path: Path) -> None:
+    """As in a container whose /tmp is mounted noexec."""
+    (tmp_path / "tmp").mkdir()
+    mount = f"mount -t tmpfs -o noexec none {tmp_path / 'tmp'}"
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode
+    ):
+        pytest.skip("no mount can be made here")
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    variables = environment(PYTHONPATH=path, TMPDIR=str(tmp_path / "tmp"))
+    code = f"{PRELUDE}{LOADS}"
+    command = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-", sys.executable, "-c", code, str(saved)]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=100)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["code"] == "SW611" and "TMPDIR" in told["text"] and "noexec" in told["text"]
+    assert "failed to map" in told["text"] and "manifest is not" not in told["text"]
 
 
 # -- manifests

@@ -94,8 +94,17 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
         todo = f"make it known before loading, or {_REBUILD}."
         raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
     except Exception as problem:
-        words = f"its manifest is not as Sizewise writes it ({type(problem).__name__}: {problem})"
-        raise errors.NotABundle(path=path, problem=words) from problem
+        raise errors.NotABundle(path=path, problem=_why_unread(problem)) from problem
+
+
+def _why_unread(problem: Exception) -> str:
+    words = f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, ImportError | OSError) and not isinstance(problem, ModuleNotFoundError):
+        return (
+            f"what it holds cannot be loaded here ({words}); its libraries go through the folder for temporary files "
+            "(TMPDIR), which must have room and not be mounted noexec"
+        )
+    return f"its manifest is not as Sizewise writes it ({words})"
 
 
 def _for_these_threads(path: Path, described: Sequence[Json]) -> Json:
