@@ -40,7 +40,8 @@ _CARRIED = ("cpp_pybinding", "wait")
 """What generated code may ask of ``async_compile``: with anything else, loading would compile."""
 _LABEL = re.compile(r"\bgraph_\d+(?=_inductor_wrapper_call\b)")
 """How many graphs the process had compiled before, as a profiler shows it."""
-_ONE_AT_A_TIME = {"compile_threads": 1}
+_FOR_ARTIFACTS = {"compile_threads": 1, "force_disable_caches": False}
+"""Artifacts are entries of torch's caches."""
 Compile = Callable[[], Any]
 
 
@@ -61,7 +62,7 @@ def pack(graph: fx.GraphModule, inputs: Sequence[Any], fake_mode: Any, built: Ar
         NotWritable: it has none, or its code is not the one that was built; the message says why.
     """
     _refuse_other_kernels(built.source)
-    settings = {**built.settings, **_ONE_AT_A_TIME}
+    settings = {**built.settings, **_FOR_ARTIFACTS}
     kernels = _Kernels(_kernels_of(built), may_compile=True)
     try:
         data = _compile(graph, inputs, fake_mode, settings, kernels)

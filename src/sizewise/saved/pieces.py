@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import loader
-from .values import Unreadable, decode
+from .values import decode
 
 Json = dict[str, Any]
 Read = Callable[[str], bytes]
@@ -22,11 +22,15 @@ ARTIFACT = "artifact"
 """The form of a piece that has no source."""
 
 
+class NotLoadable(Exception):
+    """Internal: a piece loads on neither path; the message says which piece, and why."""
+
+
 def load_pieces(manifest: Json, read: Read) -> tuple[dict[str, Piece], dict[str, str]]:
     """The pieces by name; and of those that were loaded by torch's artifact, why.
 
     Raises:
-        Unreadable: a piece loads on neither path.
+        NotLoadable: a piece loads on neither path.
         Exception: the manifest or a file is not as it was written.
     """
     contents = {name: read(name) for name in manifest["libraries"]}
@@ -79,7 +83,7 @@ def _load(name: str, data: Json, read: Read, libraries: _Libraries) -> tuple[Pie
         return _load_artifact(content, packed, libraries), why
     except Exception as problem:
         words = f"torch's artifact of it does not load ({type(problem).__name__}: {problem})"
-        raise Unreadable(f"a piece with {why}, and {words}") from problem
+        raise NotLoadable(f"a piece with {why}, and {words}") from problem
 
 
 def _load_artifact(content: bytes, packed: Json, libraries: _Libraries) -> Piece:

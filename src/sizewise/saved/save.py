@@ -18,6 +18,7 @@ from ..errors.state import BadOption
 from ..events import logger
 from . import bundle, manifest
 from .files import Differs, Files, Json, NotThere
+from .pieces import NotLoadable
 from .values import NotWritable
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
     except NotThere as problem:
         todo = f"make it known before loading, or {_REBUILD}."
         raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
+    except NotLoadable as problem:
+        raise errors.NotABundle(path=path, problem=str(problem)) from problem
     except Exception as problem:
         words = f"its manifest is not as Sizewise writes it ({type(problem).__name__}: {problem})"
         raise errors.NotABundle(path=path, problem=words) from problem
