@@ -54,19 +54,22 @@ class Differs(Exception):
         self.difference: Difference = (factor, saved, seen)
 
 
-def write_programs(entries: Sequence[Entry]) -> tuple[Json, Files]:
+def write_programs(entries: Sequence[Entry], disproved: str = "") -> tuple[Json, Files]:
     """The part of a manifest about ``entries``, which were built for one call, and their files.
+
+    ``disproved`` says why no piece is written by its source, but each as torch's artifact.
 
     Raises:
         NotWritable: one of them cannot be saved; the message says why.
     """
-    writer = _Writer()
+    writer = _Writer(disproved)
     programs = [writer.program(entry) for entry in entries]
     return {"programs": programs, "pieces": writer.pieces, "libraries": writer.libraries}, writer.files
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, disproved: str = "") -> None:
+        self._disproved = disproved
         self.files: Files = {}
         self.pieces: dict[str, Json] = {}
         self.libraries: dict[str, Json] = {}
@@ -76,7 +79,9 @@ class _Writer:
         origin = entry.program.origin
         if origin is not None:
             return self._copied(*origin)
-        data = self._written(entry)
+        # What is compiled again is for as many threads as it was built for, which may not be set now.
+        with ambient.as_it_was(entry.state, entry.device_type):
+            data = self._written(entry)
         why = {name: piece["artifact"]["why"] for name, piece in self.pieces.items() if "artifact" in piece}
         entry.program.second_path = _second_path(data, why)
         return data
@@ -140,6 +145,8 @@ class _Writer:
         """A piece on the first path."""
         from .extract import extract
 
+        if self._disproved:
+            raise NotWritable(self._disproved)
         if not built.is_raw:
             raise NotWritable(f"torch's wrapper around it: {built.why_wrapped}")
         extracted = extract(built.source, built.runnable.__globals__)

@@ -16,7 +16,7 @@ import torch
 
 from .. import ambient
 from ..program import load_caller
-from .files import load_pieces
+from .pieces import load_pieces
 from .scope import NotThere, find_operator, read_scope
 from .values import decode, encode
 
@@ -82,7 +82,7 @@ def _look(folder: Path, started: list[str]) -> str:
     scopes = [read_scope(program["scope"]) for program in manifest["programs"]]
     # Operators and classes of others may have imported them for themselves.
     there = [name for name in _COMPILERS if name in sys.modules]
-    pieces = load_pieces(manifest, lambda name: (folder / "files" / name).read_bytes())
+    pieces, second = load_pieces(manifest, lambda name: (folder / "files" / name).read_bytes())
     for program, scope in zip(manifest["programs"], scopes, strict=True):
         source = (folder / "files" / program["source"]).read_text()
         for variant in program["variants"]:
@@ -94,8 +94,8 @@ def _look(folder: Path, started: list[str]) -> str:
     if started:
         return f"it started {started[0]}"
     imported = [name for name in _COMPILERS if name in sys.modules and name not in there]
-    # An operator that is written in Python imports them when it runs.
-    if imported and not any(program["operators"] for program in manifest["programs"]):
+    # Torch's artifacts need them, and an operator that is written in Python imports them when it runs.
+    if imported and not second and not any(program["operators"] for program in manifest["programs"]):
         return f"it imports {', '.join(imported)}"
     return ""
 
