@@ -182,20 +182,43 @@ def test_a_library_that_cannot_be_loaded(fast: Any, written: Any) -> None:
         prove(description, {**files, name: files[name][:200]}, fast.__wrapped__, fast.built.entries)
 
 
-def test_what_is_disproved_is_not_written(fast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = manifest.write_programs
+def test_what_is_disproved_is_saved_as_torchs_artifacts(
+    fast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tamper(monkeypatch)
+    path = fast.save(tmp_path / "counts.sizewise")
+    loaded = sizewise.load(path, Counts().eval())
+    loaded.calls.copy_(fast.calls)
+    x = torch.randn(7, 16)
+    assert torch.equal(loaded(x), fast(x))
+    lines = loaded.report().cache["second_path"]
+    assert lines and all("is not proved: in a fresh process piece" in line for line in lines)
+    with zipfile.ZipFile(path) as archive:
+        told = json.loads(archive.read("manifest.json"))
+    assert told["proof"]["verdict"] == "equal"
+    assert {piece["form"] for piece in told["pieces"].values()} == {"artifact"}
 
-    def tampered(entries: Any) -> Any:
-        description, files = original(entries)
-        name = last_piece(description)
-        return description, changed(
-            description, files, name, "\ninner = call\ndef call(args):\n    return inner(args)[1:]\n"
-        )
 
-    monkeypatch.setattr(manifest, "write_programs", tampered)
-    with pytest.raises(NotSavable, match=r"in a fresh process piece .* results and inputs instead of"):
+def test_what_is_disproved_twice_is_not_written(fast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, artifact=b"no artifact")
+    with pytest.raises(NotSavable, match=r"in a fresh process .* torch's artifact of it does not load"):
         fast.save(tmp_path / "counts.sizewise")
     assert not any(tmp_path.iterdir())
+
+
+def tamper(monkeypatch: pytest.MonkeyPatch, artifact: bytes = b"") -> None:
+    """From now on the last piece of what is saved is not what was built; with ``artifact`` also that of torch."""
+    original = manifest.write_programs
+
+    def tampered(entries: Any, disproved: str = "") -> Any:
+        description, files = original(entries, disproved)
+        name = last_piece(description)
+        if not disproved:
+            added = "\ninner = call\ndef call(args):\n    return inner(args)[1:]\n"
+            return description, changed(description, files, name, added)
+        return description, {**files, name: artifact or files[name]}
+
+    monkeypatch.setattr(manifest, "write_programs", tampered)
 
 
 @torch.library.custom_op("proof_tests::doubled", mutates_args=())

@@ -154,7 +154,7 @@ class PiecewiseBackend:
             self._graph_logged = True
         entry = self.range_entries[interval]
         options = dict(self.config.inductor_compile_config) if self.config else {}
-        with self._inputs_for(interval) as (inputs, fake_mode):
+        with self.inputs_for(interval) as (inputs, fake_mode):
             try:
                 entry.artifact = self.compiler.compile(self.graph, inputs, fake_mode, options)
             except SizewiseError:
@@ -180,7 +180,7 @@ class PiecewiseBackend:
                     raise compile_failed(problem, self.name, location_in(self.graph, problem)) from problem
 
     @contextmanager
-    def _inputs_for(self, interval: Range) -> Iterator[tuple[list[Any], Any]]:
+    def inputs_for(self, interval: Range) -> Iterator[tuple[list[Any], Any]]:
         """Example inputs whose first size is exactly, or lies in, ``interval``."""
         values = [node.meta["example_value"] for node in self._placeholders]
         fake_mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)

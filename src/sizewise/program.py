@@ -53,6 +53,8 @@ class Program:
     """Every guard of the trace, in words."""
     origin: Any = None
     """What it was read from, if it was: its part of the manifest, the whole manifest, what reads files."""
+    second_path: list[str] = field(default_factory=list)
+    """Its pieces that were saved, or loaded, as artifacts of torch, and why; known once it is saved or loaded."""
 
     @property
     def piece_keys(self) -> list[str]:

@@ -26,6 +26,10 @@ class Artifact:
     finish: Callable[[], None] = field(default=lambda: None, compare=False)
     """Waits for what is still being built in the background; the runnable may not be called before. Raises as
     `Compiler.compile` does."""
+    code: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    """The generated code itself, also where the runnable is a wrapper around it."""
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The compiler's settings that it was compiled with."""
 
 
 class Compiler(Protocol):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -62,31 +62,48 @@ class InductorCompiler:
             inner.append((len(inner_inputs), result))
             return result
 
-        context = torch._guards.TracingContext(fake_mode)
         # Who sets compile_threads gets Inductor's own pools.
         background = self._background if "compile_threads" not in options else None
         settings = {**_known(inductor_config), **self._machine(), **options}
         with (
-            TRACING,
-            # What torch.compile holds while it compiles: Inductor is not for two threads at a time.
-            _torchs_lock(),
-            torch._guards.tracing(context),
-            inductor_config.patch(settings),
+            inductors_state(settings),
+            tracing(fake_mode) as context,
             # A hit in AOTAutograd's cache would bypass `keep`.
             torch._functorch.config.patch(enable_autograd_cache=False),
-            # In this order: leaving inference mode turns gradients on.
-            torch.inference_mode(False),
-            torch.no_grad(),
             _collecting(background, settings) as scopes,
         ):
             wrapped = compile_fx(copy.deepcopy(graph), list(example_inputs), inner_compile=keep)
         seconds = time.perf_counter() - started
         source = str(getattr(inner[-1][1], "source_code", "") or "") if inner else ""
         why = _why_wrapped(context, inner, len(example_inputs), _count_outputs(graph))
-        wait = partial(finish, scopes)
-        if why:
-            return Artifact(_from_list(wrapped), self.name, False, source, seconds, why, wait)
-        return Artifact(inner[0][1].current_callable, self.name, True, source, seconds, finish=wait)
+        code = getattr(inner[0][1], "current_callable", None) if len(inner) == 1 else None
+        run = _from_list(wrapped) if why or code is None else code
+        return Artifact(run, self.name, not why, source, seconds, why, partial(finish, scopes), code, settings)
+
+
+@contextmanager
+def inductors_state(settings: Mapping[str, Any]) -> Iterator[None]:
+    """What is held and set while Inductor works: nobody else traces or compiles, gradients are off."""
+    from torch._inductor import config as inductor_config
+
+    with (
+        TRACING,
+        # What torch.compile holds while it compiles: Inductor is not for two threads at a time.
+        _torchs_lock(),
+        inductor_config.patch(dict(settings)),
+        # In this order: leaving inference mode turns gradients on.
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        yield
+
+
+@contextmanager
+def tracing(fake_mode: Any) -> Iterator[Any]:
+    """A tracing context around ``fake_mode``."""
+    context = torch._guards.TracingContext(fake_mode)
+    with torch._guards.tracing(context):
+        yield context
 
 
 def _collecting(

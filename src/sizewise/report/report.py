@@ -84,6 +84,7 @@ class Report:
         for phase, what in _PHASES.items():
             if phase in ("trace", "compile", "self_test") or self.seconds(phase) >= 0.01:
                 lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s{what}")
+        lines += [f"  second path  {line}" for line in self.cache.get("second_path", ())]
         counts = ", ".join(f"{name} {value}" for name, value in self.counters.items() if value)
         lines.append(f"  counters  {counts or 'none'}")
         return "\n".join(lines)
@@ -127,12 +128,14 @@ def _config(built: Built) -> dict[str, Any]:
 
 def _cache(built: Built) -> dict[str, Any]:
     lookups = built.lookups
+    second = list(dict.fromkeys(line for entry in built.entries for line in entry.program.second_path))
     if not lookups:
         why = "the programs are from a bundle" if not built.examples else "the cache is turned off"
-        return {"hit": False, "why": why, "keys": _keys(built)}
+        return {"hit": False, "why": why, "keys": _keys(built), "second_path": second}
     missed = [lookup.why for lookup in lookups if not lookup.hit]
     why = "; ".join(dict.fromkeys(missed)) or "all programs were there"
-    return {"hit": not missed, "why": why, "keys": [lookup.key for lookup in lookups]}
+    keys = [lookup.key for lookup in lookups]
+    return {"hit": not missed, "why": why, "keys": keys, "second_path": second}
 
 
 def _keys(built: Built) -> list[str]:

@@ -1,7 +1,8 @@
 """A bundle: one file, a ZIP archive without compression, of a manifest and the files it lists with their digests.
 
 Nothing in it is run, or loaded, before the whole archive was checked: its names, its size, each file's digest. Who
-can write the file can run code in the process that loads it: the digests tell damage, not malice.
+can write the file can run code in the process that loads it: the digests tell damage, not malice. On the first path
+nothing is a pickle; pieces on the second path (`pieces`) are pickles of torch's, unpickled after that check.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def extract(source: str, scope: Mapping[str, Any]) -> Extracted:
         node = defined.get(name)
         if isinstance(value, torch.Tensor):
             constants[name] = value
-        elif node is not None and _is_kernel(node):
-            kernels[name] = _kernel(name, value)
+        elif node is not None and is_kernel(node):
+            kernels[name] = kernel_file(name, value)
         elif name == _EXTERN:
             continue
         elif node is None:
@@ -103,12 +103,14 @@ def _is_builtin(name: str) -> bool:
     return name in __builtins__ if isinstance(__builtins__, dict) else hasattr(__builtins__, name)
 
 
-def _is_kernel(node: ast.stmt) -> bool:
+def is_kernel(node: ast.stmt) -> bool:
+    """Whether a statement of generated code makes a kernel of C++ source."""
     call = node.value if isinstance(node, ast.Assign) else None
     return isinstance(call, ast.Call) and ast.unparse(call.func) == "async_compile.cpp_pybinding"
 
 
-def _kernel(name: str, value: Any) -> KernelFile:
+def kernel_file(name: str, value: Any) -> KernelFile:
+    """Where a loaded kernel is. Raises NotWritable."""
     library = getattr(getattr(value, "__self__", None), "__file__", "")
     if not library:
         raise NotWritable(f"the kernel {name}, whose library is not known")

@@ -1,7 +1,7 @@
 """The programs of one call as files and a manifest, and back to programs that serve.
 
-Files: the caller of each program, the source of each distinct piece, the libraries with their kernels, constants.
-Parameters are not among them: programs bind them by name.
+Files: the caller of each program, the source of each distinct piece or torch's artifact of it, the libraries with
+their kernels, constants. Parameters are not among them: programs bind them by name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from ..ranges import Range
 from ..traced import files as traced_files
 from ..weights import WeightBinding
 from . import loader
+from .pieces import ARTIFACT, files_of, load_pieces
 from .record import read_plan, read_program, write_plan, write_program
 from .scope import NotThere, find_operator, read_scope, write_scope
 from .values import NotWritable, decode, encode
 
 if TYPE_CHECKING:
     from ..caller import BuiltProgram
+    from ..compilers import Artifact
+    from ..piecewise import PiecewiseBackend
+    from .extract import KernelFile
 
 Json = dict[str, Any]
 Files = dict[str, bytes]
@@ -50,19 +54,22 @@ class Differs(Exception):
         self.difference: Difference = (factor, saved, seen)
 
 
-def write_programs(entries: Sequence[Entry]) -> tuple[Json, Files]:
+def write_programs(entries: Sequence[Entry], disproved: str = "") -> tuple[Json, Files]:
     """The part of a manifest about ``entries``, which were built for one call, and their files.
+
+    ``disproved`` says why no piece is written by its source, but each as torch's artifact.
 
     Raises:
         NotWritable: one of them cannot be saved; the message says why.
     """
-    writer = _Writer()
+    writer = _Writer(disproved)
     programs = [writer.program(entry) for entry in entries]
     return {"programs": programs, "pieces": writer.pieces, "libraries": writer.libraries}, writer.files
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, disproved: str = "") -> None:
+        self._disproved = disproved
         self.files: Files = {}
         self.pieces: dict[str, Json] = {}
         self.libraries: dict[str, Json] = {}
@@ -70,7 +77,14 @@ class _Writer:
 
     def program(self, entry: Entry) -> Json:
         origin = entry.program.origin
-        return self._copied(*origin) if origin is not None else self._written(entry)
+        if origin is not None:
+            return self._copied(*origin)
+        # What is compiled again is for as many threads as it was built for, which may not be set now.
+        with ambient.as_it_was(entry.state, entry.device_type):
+            data = self._written(entry)
+        why = {name: piece["artifact"]["why"] for name, piece in self.pieces.items() if "artifact" in piece}
+        entry.program.second_path = _second_path(data, why)
+        return data
 
     def _copied(self, data: Json, manifest: Json, read: Callable[[str], bytes]) -> Json:
         """A program that was loaded, as it was written."""
@@ -78,9 +92,9 @@ class _Writer:
         names = {data["source"], data["guards"], data["values"], *pieces}
         for name in pieces:
             piece = self.pieces[name] = manifest["pieces"][name]
-            libraries = {library for library, _ in piece["kernels"].values()}
+            own, libraries = files_of(name, piece)
             self.libraries |= {library: manifest["libraries"][library] for library in libraries}
-            names |= libraries | {piece["bytecode"], *(constant["file"] for constant in piece["constants"].values())}
+            names |= own | libraries
         self.files |= {name: read(name) for name in names}
         return data
 
@@ -104,37 +118,71 @@ class _Writer:
 
     def _variant(self, program: BuiltProgram, variant: Variant) -> Json:
         pieces = [
-            self._piece(backend.range_entries[variant.sizes].artifact, step.index)
+            self._piece(backend, variant.sizes, step.index)
             for backend, step in zip(program.backends, program.pieces, strict=True)
         ]
         return {"sizes": [variant.sizes.start, variant.sizes.end], "pieces": pieces}
 
-    def _piece(self, artifact: Any, index: int) -> str:
-        from .extract import extract
-
-        known = self._known.get(id(artifact))
+    def _piece(self, backend: PiecewiseBackend, sizes: Range, index: int) -> str:
+        built = backend.range_entries[sizes].artifact
+        known = self._known.get(id(built))
         if known is not None:
             return known
-        if not artifact.source or artifact.compiler == "eager":
-            raise NotWritable(f"piece {index}, for which {artifact.compiler} makes no code")
-        if not artifact.is_raw:
-            raise NotWritable(f"piece {index}, which keeps torch's wrapper around it: {artifact.why_wrapped}")
-        extracted = extract(artifact.source, artifact.runnable.__globals__)
+        if built is None or not built.source or built.compiler == "eager":
+            raise NotWritable(f"piece {index}, for which {backend.compiler.name} makes no code")
+        try:
+            name = self._source(built)
+        except NotWritable as problem:
+            why = str(problem)
+            try:
+                name = self._artifact(backend, sizes, built, why)
+            except NotWritable as second:
+                raise NotWritable(f"piece {index} with {why}; and as torch's artifact it needs {second}") from problem
+        self._known[id(built)] = name
+        return name
+
+    def _source(self, built: Artifact) -> str:
+        """A piece on the first path."""
+        from .extract import extract
+
+        if self._disproved:
+            raise NotWritable(self._disproved)
+        if not built.is_raw:
+            raise NotWritable(f"torch's wrapper around it: {built.why_wrapped}")
+        extracted = extract(built.source, built.runnable.__globals__)
         name = self._add("piece", extracted.source.encode(), ".py")
         bytecode = loader.compiled_piece(extracted.source, Path(name).stem)
         self.pieces[name] = {
             "bytecode": self._add("bytecode", bytecode, ".bin"),
-            "kernels": {kernel: [self._library(file.library), file.name] for kernel, file in extracted.kernels.items()},
+            "kernels": self._places(extracted.kernels),
             "constants": {constant: self._constant(tensor) for constant, tensor in extracted.constants.items()},
         }
-        self._known[id(artifact)] = name
         return name
+
+    def _artifact(self, backend: PiecewiseBackend, sizes: Range, built: Artifact, why: str) -> str:
+        """A piece on the second path."""
+        from . import artifact
+
+        with backend.inputs_for(sizes) as (inputs, fake_mode):
+            packed = artifact.pack(backend.graph, inputs, fake_mode, built)
+        name = self._add("artifact", packed.data, ".bin")
+        written = {
+            "file": name,
+            "kernels": self._places(packed.kernels),
+            "settings": encode(packed.settings),
+            "raw": packed.is_raw,
+            "why": why,
+        }
+        self.pieces[name] = {"form": ARTIFACT, "kernels": {}, "constants": {}, "artifact": written}
+        return name
+
+    def _places(self, kernels: Mapping[str, KernelFile]) -> Json:
+        return {key: [self._library(file.library), file.name] for key, file in kernels.items()}
 
     def _library(self, path: str) -> str:
         content = Path(path).read_bytes()
         name = self._add("kernels", content, ".so")
-        entry = loader.JOINED if b"PyInit_kernels" in content else loader.ALONE
-        self.libraries[name] = {"entry": entry}
+        self.libraries[name] = {"entry": loader.entry_of(content)}
         return name
 
     def _constant(self, tensor: torch.Tensor) -> Json:
@@ -168,8 +216,16 @@ def read_programs(
     found = [_Candidate(data, read, module, forward) for data in manifest["programs"]]
     for candidate in found:
         candidate.program.origin = (candidate.data, manifest, read)
-    pieces = load_pieces(manifest, read)
+    pieces, second = load_pieces(manifest, read)
+    for candidate in found:
+        candidate.program.second_path = _second_path(candidate.data, second)
     return [candidate.entry(pieces, module, signature) for candidate in found]
+
+
+def _second_path(program: Json, why: Mapping[str, str]) -> list[str]:
+    """What a report says about a program's pieces that have no source that loads."""
+    names = [name for variant in program["variants"] for name in variant["pieces"]]
+    return [f"a piece with {why[name]}" for name in dict.fromkeys(names) if name in why]
 
 
 class _Candidate:
@@ -246,27 +302,6 @@ def _by_label(values: Sequence[Any]) -> dict[str, str]:
     for label, text in values:
         found[label] = f"{found[label]} and {text}" if label in found else text
     return found
-
-
-def load_pieces(manifest: Json, read: Callable[[str], bytes]) -> dict[str, Callable[..., Any]]:
-    """The pieces of a manifest by name; they are the same for every module."""
-    contents = {name: read(name) for name in manifest["libraries"]}
-    kernels: dict[str, dict[str, Any]] = {}
-    with loader.on_disk({Path(name).stem: content for name, content in contents.items()}) as paths:
-        for name, library in manifest["libraries"].items():
-            stem = Path(name).stem
-            kernels[name] = loader.load_library(stem.replace("-", "_"), paths[stem], library["entry"])
-    pieces = {}
-    for name, piece in manifest["pieces"].items():
-        names = {kernel: kernels[library][inner] for kernel, (library, inner) in piece["kernels"].items()}
-        names |= {constant: _read_constant(data, read) for constant, data in piece["constants"].items()}
-        pieces[name] = loader.load_piece(read(name).decode(), names, Path(name).stem, read(piece["bytecode"]))
-    return pieces
-
-
-def _read_constant(data: Json, read: Callable[[str], bytes]) -> torch.Tensor:
-    raw = torch.frombuffer(bytearray(read(data["file"])), dtype=torch.uint8)
-    return raw.view(decode(data["dtype"])).reshape(data["shape"])
 
 
 __all__ = ["Differs", "NotThere", "NotWritable", "read_programs", "write_programs"]

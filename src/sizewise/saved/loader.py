@@ -23,8 +23,13 @@ import torch
 from .values import Unreadable
 
 _ADDRESS = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
-ALONE, JOINED = "kernel", "kernels"
-"""The entries of a library: its one kernel, or a function that gives all."""
+ALONE, JOINED, WRAPPER = "kernel", "kernels", "inductor_entry_cpp"
+"""The entries of a library: its one kernel, a function that gives all, or a whole piece in C++ (``cpp_wrapper``)."""
+
+
+def entry_of(library: bytes) -> str:
+    """Which entry a library has."""
+    return next((entry for entry in (WRAPPER, JOINED) if f"PyInit_{entry}".encode() in library), ALONE)
 
 
 def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
@@ -46,8 +51,8 @@ def load_library(name: str, path: Path, entry: str) -> dict[str, Any]:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
         sys.modules[full] = module
-    if entry == ALONE:
-        return {ALONE: module.kernel}
+    if entry != JOINED:
+        return {entry: getattr(module, entry)}
     return {kernel.__name__: kernel for kernel in module.kernels()}
 
 

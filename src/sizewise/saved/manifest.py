@@ -27,13 +27,14 @@ def make(
     entries: Sequence[Entry],
     outcomes: Sequence[Outcome],
     config: CompilationConfig,
+    disproved: str = "",
 ) -> tuple[Json, Files]:
-    """The manifest of ``entries`` and their files.
+    """The manifest of ``entries`` and their files; ``disproved`` as `write_programs` takes it.
 
     Raises:
         NotWritable: one of them cannot be saved.
     """
-    programs, files = write_programs(entries)
+    programs, files = write_programs(entries, disproved)
     return {
         "owner": owner,
         "class": class_name(module),

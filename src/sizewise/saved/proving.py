@@ -18,7 +18,7 @@ import torch
 from .. import ambient
 from ..locks import ForkLock
 from ..program import load_caller
-from .files import load_pieces
+from .pieces import load_pieces
 from .scope import NotThere, find_operator, read_scope
 from .values import decode, encode
 
@@ -106,7 +106,7 @@ def _look(folder: Path, started: list[str]) -> str:
     scopes = [read_scope(program["scope"]) for program in manifest["programs"]]
     # Operators and classes of others may have imported them, or started something, when they were imported.
     there, known = [name for name in _COMPILERS if name in sys.modules], len(started)
-    pieces = load_pieces(manifest, lambda name: (folder / "files" / name).read_bytes())
+    pieces, second = load_pieces(manifest, lambda name: (folder / "files" / name).read_bytes())
     for program, scope in zip(manifest["programs"], scopes, strict=True):
         source = (folder / "files" / program["source"]).read_text()
         for variant in program["variants"]:
@@ -118,8 +118,8 @@ def _look(folder: Path, started: list[str]) -> str:
     if len(started) > known:
         return f"it started {started[known]}"
     imported = [name for name in _COMPILERS if name in sys.modules and name not in there]
-    # An operator that is written in Python imports them when it runs.
-    if imported and not any(program["operators"] for program in manifest["programs"]):
+    # Torch's artifacts need them, and an operator that is written in Python imports them when it runs.
+    if imported and not second and not any(program["operators"] for program in manifest["programs"]):
         return f"it imports {', '.join(imported)}"
     return ""
 

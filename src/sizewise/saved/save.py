@@ -18,6 +18,7 @@ from ..errors.state import BadOption
 from ..events import logger
 from . import bundle, manifest
 from .files import Differs, Files, Json, NotThere
+from .pieces import NotLoadable
 from .values import NotWritable
 
 if TYPE_CHECKING:
@@ -40,14 +41,7 @@ def save_bundle(
     described: list[Json] = []
     files: Files = {}
     for built in alternatives:
-        try:
-            description, own = manifest.make(owner, module, method, built.entries, built.outcomes, built.config())
-        except NotWritable as problem:
-            hint = "change what the error names and save again."
-            raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
-        description["threads"] = ambient.threads_of(built.state)
-        if proved:
-            description["proof"] = asdict(_proof(owner, module, built, description, own))
+        description, own = _described(owner, module, method, built, proved)
         described.append(description)
         files |= own
     bundle.write(path, described[0] if len(described) == 1 else {"alternatives": described}, files)
@@ -63,14 +57,36 @@ def checked_threads(threads: Any) -> list[int]:
     raise BadOption(option="threads", seen=threads, legal=legal, todo=todo)
 
 
-def _proof(owner: str, module: nn.Module, built: Built, description: Json, files: Files) -> Proof:
-    from .proof import Disproved, prove
+def _described(owner: str, module: nn.Module, method: str, built: Built, proved: bool) -> tuple[Json, Files]:
+    """A manifest and its files; what is disproved is written as torch's artifacts. Raises NotSavable (SW613)."""
+    from .proof import Disproved
 
-    try:
-        found = prove(description, files, module, built.entries)
-    except Disproved as problem:
-        hint = "report it with this message."
-        raise errors.NotSavable(owner=owner, what=f"in a fresh process {problem}", hint=hint) from problem
+    disproved = ""
+    while True:
+        try:
+            description, files = manifest.make(
+                owner, module, method, built.entries, built.outcomes, built.config(), disproved
+            )
+            description["threads"] = ambient.threads_of(built.state)
+            if proved:
+                description["proof"] = asdict(_proof(owner, module, built, description, files))
+            return description, files
+        except NotWritable as problem:
+            hint = "change what the error names and save again."
+            raise errors.NotSavable(owner=owner, what=f"it needs {problem}", hint=hint) from problem
+        except Disproved as problem:
+            if disproved:
+                hint = "report it with this message."
+                raise errors.NotSavable(owner=owner, what=f"in a fresh process {problem}", hint=hint) from problem
+            disproved = f"source that is not proved: in a fresh process {problem}"
+            logger.warning("%s is saved with torch's artifacts, for it has %s", owner, disproved)
+
+
+def _proof(owner: str, module: nn.Module, built: Built, description: Json, files: Files) -> Proof:
+    """Raises Disproved."""
+    from .proof import prove
+
+    found = prove(description, files, module, built.entries)
     if found.why:
         logger.warning("%s is saved, but whether a fresh process can serve from it is not known: %s", owner, found.why)
     return found
@@ -93,6 +109,8 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
     except NotThere as problem:
         todo = f"make it known before loading, or {_REBUILD}."
         raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
+    except NotLoadable as problem:
+        raise errors.NotABundle(path=path, problem=str(problem)) from problem
     except Exception as problem:
         raise errors.NotABundle(path=path, problem=_why_unread(problem)) from problem
 
