@@ -79,6 +79,8 @@ def serve(
             pipe.recv()
 
     def progress(event: Event) -> None:
+        if event.name == "cache.wait" and event.seconds < 1:
+            tell(waits_for=event.fields["owner"])
         reached(event.name)
         if event.name == "publish.start" and before_publishing is not None:
             before_publishing()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-PATIENCE = 240
+PATIENCE = 120
 
 
 class Started:
@@ -42,6 +43,7 @@ class Started:
         """What it says next."""
         assert self._pipe.poll(PATIENCE), "the process says nothing"
         found: dict[str, Any] = self._pipe.recv()
+        assert "failed" not in found, found["failed"]
         return found
 
     def go(self) -> Started:
@@ -99,8 +101,11 @@ def _begin(pipe: Connection, variables: Mapping[str, str], task: str, arguments:
     tell(started=os.getpid())
     pipe.recv()
     function: Callable[..., None] = getattr(cache_children, task)
-    function(tell, pipe, **{name: _found(cache_children, value) for name, value in arguments.items()})
-    pipe.close()
+    try:
+        function(tell, pipe, **{name: _found(cache_children, value) for name, value in arguments.items()})
+    except Exception:
+        tell(failed=traceback.format_exc())
+        raise
 
 
 def _found(module: Any, value: Any) -> Any:
