@@ -161,6 +161,19 @@ def test_who_waits_is_killed_and_nobody_minds(folder: Path, small: dict[str, Any
     assert run(folder, **small)["hit"]
 
 
+def test_who_has_waited_long_enough_builds_as_well(folder: Path, small: dict[str, Any]) -> None:
+    with ExitStack() as stack:
+        builder = stopped(stack, folder, "compile.start", small)
+        waiting = stack.enter_context(started(folder, "impatient", **small)).go()
+        told = last(waiting)
+        assert (told["right"], told["hit"], told["traces"]) == (True, False, 1)
+        (line,) = told["warnings"]
+        assert f"is still being built by process {builder.pid} on " in line and "it is built here as well" in line
+        told = last(builder.go())
+    assert (told["right"], told["traces"]) == (True, 1)
+    assert run(folder, **small)["hit"] and not open_store(folder).verify().problems
+
+
 WAITS = """#!/bin/sh
 case " $* " in *" -o "*)
     echo $$ >> HERE/compilers

@@ -217,6 +217,9 @@ class _Call:
     def _build(self, store: Store, builder: Callable[[], Builder]) -> Built:
         self._refuse_if_warm("; ".join(self.why))
         with store.building(self.key, timeout=PATIENCE, on_wait=self._on_wait) as token:
+            if token.state == "timeout":
+                still = "sizewise: %s is still being built by %s after %.0f s; it is built here as well"
+                logger.warning(still, self.target.owner, token.owner, token.waited)
             # Also without a wait: somebody may have published between the look before and the lock.
             with self.timeline.phase("cache"):
                 found = self._find(store)

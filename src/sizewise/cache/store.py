@@ -130,7 +130,19 @@ class Store:
                 token.over = True
             return
         with lock.building(self.layout.locks, key, timeout=timeout, on_wait=on_wait) as token:
+            self._say_if_without_locks(token)
             yield token
+
+    def _say_if_without_locks(self, token: Token) -> None:
+        problem = token.problem
+        if problem is None or problem.errno not in lock.WITHOUT_LOCKS or "locks" in self._said:
+            return
+        self._said.add("locks")
+        text = f"locks do not work in the cache folder {self.folder} ({reason(problem)}): processes that start together"
+        text = f"{text} each build, and keep what they built"
+        logger.warning("sizewise: %s", text)
+        if self._tell is not None:
+            self._tell("cache.no_locks", text=text)
 
     def _ready(self) -> bool:
         try:
