@@ -127,6 +127,8 @@ class _Call:
         self.rejected: list[tuple[str, Difference]] = []
         self._damaged: list[tuple[Entry | Path, str]] = []
         self._seen: set[str] = set()
+        self._next_line = 1.0
+        """Seconds of waiting at which the next line is logged."""
 
     def programs(self, builder: Callable[[], Builder]) -> Built:
         if self.store is None:
@@ -263,7 +265,9 @@ class _Call:
 
     def _on_wait(self, seconds: float, owner: str) -> None:
         self.timeline.record("cache.wait", seconds=seconds, owner=owner)
-        if seconds >= 1:
+        if seconds >= self._next_line:
+            # Rarer and rarer: a long build with many who wait would fill the log.
+            self._next_line = seconds + min(seconds, 60)
             logger.warning(
                 "sizewise: %s is being built by %s; waiting for it (%.0f s)", self.target.owner, owner, seconds
             )
