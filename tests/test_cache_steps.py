@@ -145,7 +145,7 @@ def names(folder: Path) -> dict[str, Path]:
     return found
 
 
-FILES = ("manifest", "program", "piece", "kernels", "guards", "values", "lock")
+FILES = ("manifest", "program", "piece", "bytecode", "kernels", "guards", "values", "lock")
 LAZY = ("guards", "values", "lock")
 """Not read where nothing differs: a warm-up is a hit without them."""
 
