@@ -16,6 +16,7 @@ NAMES = (
     "cold_llama",
     "cold_families",
     "warm_start",
+    "ten_processes",
     "never_recompiles",
     "small_calls",
     "minilm_latency",

@@ -98,6 +98,11 @@ def published(store: Store, key: str = KEY, files: dict[str, bytes] | None = Non
     return entry
 
 
+def publish_fields(store: Store, fields: dict[str, Any], files: dict[str, bytes]) -> Entry | None:
+    with store.building(KEY, timeout=5) as token:
+        return store.publish(KEY, fields, files, token=token)
+
+
 def contents(entry: Entry) -> dict[str, bytes]:
     return {name: entry.read(name) for name in entry.names}
 
@@ -110,6 +115,14 @@ def age(path: Path, seconds: float) -> None:
     """Make a file older than it is."""
     info = path.stat(follow_symlinks=False)
     os.utime(path, (info.st_mtime - seconds, info.st_mtime - seconds), follow_symlinks=False)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager

@@ -191,6 +191,9 @@ def test_no_field_is_listed_as_missing() -> None:
         ({"max_programs": 2.0}, "max_programs", "2.0 (float)"),
         ({"max_programs": "8"}, "max_programs", "'8' (str)"),
         ({"self_test": 1}, "self_test", "1 (int)"),
+        ({"cache_dir": 1}, "cache_dir", "1 (int)"),
+        ({"cache_dir": None}, "cache_dir", "None (NoneType)"),
+        ({"cache_dir": b"x"}, "cache_dir", "b'x' (bytes)"),
         ({"backend": None}, "backend", "None (NoneType)"),
         ({"mode": True}, "mode", "True (bool)"),
         ({"mode": 3.0}, "mode", "3.0 (float)"),
@@ -353,8 +356,16 @@ CHANGED: dict[str, Any] = {
     "dynamic_shapes_config": {"type": "backed"},
     "allow_partial": True,
     "max_programs": 3,
+    "cache_dir": "elsewhere",
     "self_test": False,
 }
+
+
+def test_a_folder_may_be_a_path_and_is_kept_as_text() -> None:
+    config = CompilationConfig(cache_dir=Path("a") / "b")
+    assert config.cache_dir == str(Path("a") / "b") and CompilationConfig.from_json(config.to_json()) == config
+    assert config.digest() == CompilationConfig().digest() and config != CompilationConfig()
+    assert config.resolve().sources["cache_dir"] == "set"
 
 
 def test_digest_holds_every_field_that_is_not_listed_as_outside() -> None:

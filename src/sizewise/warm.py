@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import ambient
 from .built import Built, Lookup, Target
-from .cache import Store, Token, open_store
+from .cache import Entry, Store, Token, open_store
 from .calls import Call
 from .config import env
 from .counters import Counters
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 600.0
 """Seconds to wait for another process that builds the same programs, before building them here as well."""
 _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
-_SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path")
+_SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path", *manifest.NOT_KEPT)
 
 
 def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timeline) -> Built:
@@ -38,7 +40,7 @@ def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timel
         TraceError, BuildError, ConfigError: as building raises them.
         NotWarm (SW502): something has to be built while SIZEWISE_REQUIRE_WARM=1.
     """
-    store = open_store(tell=timeline.record) if env.uses_cache() else None
+    store = _store(plan, timeline) if env.uses_cache() else None
     state = ambient.read(target.device_type)
     built = Built([], plan.spec, None, state=state, examples=plan.calls)
     builder: Builder | None = None
@@ -57,7 +59,7 @@ def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timel
         built.entries += found.entries
         built.outcomes += found.outcomes
         built.lookups += found.lookups
-        built.saved_config = built.saved_config or found.saved_config
+        built.saved_config = built.saved_config or _with_own(found.saved_config, plan)
     if builder is not None:
         built.resolved = builder.resolved
     return built
@@ -90,6 +92,22 @@ class Why:
     differences: list[Difference]
 
 
+class _Reader:
+    """Reads an entry's files. What is found damaged after loading is taken out, so that the next process builds it."""
+
+    def __init__(self, store: Store, entry: Entry) -> None:
+        self.loading = True
+        self._store, self._entry = store, entry
+
+    def __call__(self, name: str) -> bytes:
+        try:
+            return self._entry.read(name)
+        except CacheError:
+            if not self.loading:
+                self._store.discard(self._entry)
+            raise
+
+
 class _Call:
     """One call of a warm-up."""
 
@@ -106,6 +124,11 @@ class _Call:
         self.target, self.plan, self.call, self.state, self.store = target, plan, call, state, store
         self.counters, self.timeline = counters, timeline
         self.why: list[str] = []
+        self.rejected: list[tuple[str, Difference]] = []
+        self._damaged: list[tuple[Entry | Path, str]] = []
+        self._seen: set[str] = set()
+        self._next_line = 1.0
+        """Seconds of waiting at which the next line is logged."""
 
     def programs(self, builder: Callable[[], Builder]) -> Built:
         if self.store is None:
@@ -122,6 +145,7 @@ class _Call:
                 built = builder().build([self.call])
                 built.lookups = [Lookup("", False, why)]
                 return built
+        self._put_away_damage(self.store)
         if found is None:
             found = self._build(self.store, builder)
         self.counters.add("cache_hits" if found.lookups[0].hit else "cache_misses")
@@ -143,16 +167,16 @@ class _Call:
         return self._find(store)
 
     def _find(self, store: Store) -> Built | None:
-        """The programs of the first candidate that fits."""
-        self.why = []
-        self.rejected: list[tuple[str, Difference]] = []
+        """The programs of the first candidate that fits, of those that were not looked at before."""
         target = self.target
         forward = target.original if target.method == "forward" else None
-        for entry in store.candidates(self.key):
+        for entry in store.candidates(self.key, self._found_damaged):
+            if entry.id in self._seen:
+                continue
+            self._seen.add(entry.id)
             try:
-                found = manifest.load(
-                    entry.manifest, entry.read, target.module, target.method, target.signature, forward
-                )
+                read = _Reader(store, entry)
+                found = manifest.load(entry.manifest, read, target.module, target.method, target.signature, forward)
             except (Differs, NotThere) as problem:
                 self.why.append(str(problem))
                 difference = (
@@ -161,23 +185,49 @@ class _Call:
                 self.rejected.append((entry.id, difference))
             except Exception as problem:
                 # Damaged, or of another version that has the same key: as if it were not there.
-                logger.debug("cached program %s is passed over: %s: %s", entry.id, type(problem).__name__, problem)
-                self.why.append(f"a damaged file: {problem}" if isinstance(problem, CacheError) else "a damaged entry")
-                store.discard(entry)
+                words = str(problem).splitlines()[0] if isinstance(problem, CacheError) else self._odd(entry, problem)
+                self._add_damage(entry, entry.id, words)
             else:
+                read.loading = False
                 found.lookups = [Lookup(self.key, True, "found")]
                 return found
         self.why = self.why or ["no program was built for this class, structure and settings"]
         return None
 
+    def _found_damaged(self, path: Path, problem: str) -> None:
+        if path.stem not in self._seen:
+            self._seen.add(path.stem)
+            self._add_damage(path, path.stem, f"the cached program {path} {problem}.")
+
+    def _add_damage(self, which: Entry | Path, name: str, words: str) -> None:
+        self._damaged.append((which, words))
+        self.why.append(f"a damaged file: {words}")
+        self.rejected.append((name, ("its files", "as they were published", words)))
+
+    def _odd(self, entry: Entry, problem: Exception) -> str:
+        path = entry.layout.manifest(entry.key, entry.id)
+        return f"the cached program {path} cannot be read ({type(problem).__name__}: {problem})."
+
+    def _put_away_damage(self, store: Store) -> None:
+        """Say what was damaged, and take it out, so that the next process does not meet it again."""
+        while self._damaged:
+            which, words = self._damaged.pop()
+            self.timeline.record("cache.damaged", text=words)
+            logger.warning("sizewise: %s It is ignored; what is missing is built again.", words)
+            store.discard(which)
+
     def _build(self, store: Store, builder: Callable[[], Builder]) -> Built:
         self._refuse_if_warm("; ".join(self.why))
         with store.building(self.key, timeout=PATIENCE, on_wait=self._on_wait) as token:
-            if token.waited > 0.05:
-                with self.timeline.phase("cache"):
-                    found = self._find(store)
-                if found is not None:
-                    return found
+            if token.state == "timeout":
+                still = "sizewise: %s is still being built by %s after %.0f s; it is built here as well"
+                logger.warning(still, self.target.owner, token.owner, token.waited)
+            # Also without a wait: somebody may have published between the look before and the lock.
+            with self.timeline.phase("cache"):
+                found = self._find(store)
+            self._put_away_damage(store)
+            if found is not None:
+                return found
             why = "; ".join(self.why)
             changed = [name for _, (name, _, _) in self.rejected if name.startswith(SOURCE)]
             if changed:
@@ -215,10 +265,18 @@ class _Call:
 
     def _on_wait(self, seconds: float, owner: str) -> None:
         self.timeline.record("cache.wait", seconds=seconds, owner=owner)
-        if seconds >= 1:
+        if seconds >= self._next_line:
+            # Rarer and rarer: a long build with many who wait would fill the log.
+            self._next_line = seconds + min(seconds, 60)
             logger.warning(
                 "sizewise: %s is being built by %s; waiting for it (%.0f s)", self.target.owner, owner, seconds
             )
+
+
+def _store(plan: Plan, timeline: Timeline) -> Store:
+    """The store in the folder that was set, or where the environment says."""
+    folder = plan.config.cache_dir if plan.config is not None else ""
+    return open_store(Path(os.path.expanduser(folder)) if folder else None, tell=timeline.record)
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
@@ -227,3 +285,12 @@ def _settings(plan: Plan) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = json.loads(plan.config.to_json())
     return {name: value for name, value in found.items() if name not in _SETTINGS_OF_NO_CODE}
+
+
+def _with_own(saved: dict[str, Any] | None, plan: Plan) -> dict[str, Any] | None:
+    """The config that loaded programs were built with, but with the caller's own settings where these make no code."""
+    if saved is None:
+        return None
+    code = {name: value for name, value in saved.items() if name not in _SETTINGS_OF_NO_CODE}
+    own = json.loads(plan.config.to_json()) if plan.config is not None else {}
+    return code | {name: value for name, value in own.items() if name in _SETTINGS_OF_NO_CODE}

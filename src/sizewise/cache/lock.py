@@ -36,6 +36,8 @@ _EVERY = 1.0
 _PAUSE = (0.002, 0.05)
 """Seconds between two looks at a lock: at first, and after a while."""
 _BUSY = (errno.EACCES, errno.EAGAIN)
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+"""What a file system says that has no locks."""
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Token:
     """Seconds. After a wait that ends with ``held`` the program may be there: look again."""
     owner: str = ""
     """Who was waited for last, in words."""
+    problem: OSError | None = None
+    """Why it is ``unavailable``, where the system said so."""
     pid: int = field(default_factory=os.getpid)
     over: bool = False
 
@@ -93,9 +97,9 @@ class _Lock:
             make_folder(self._folder)
             got = waiting.until(self._threads, lambda: f"another thread of this process ({os.getpid()})")
             got = got and waiting.until(self._processes, self._processes.owner)
-        except OSError:
+        except OSError as problem:
             # A read-only folder, or a file system without locks.
-            token.state = "unavailable"
+            token.state, token.problem = "unavailable", problem
         else:
             token.state = "held" if got else "timeout"
             if got:

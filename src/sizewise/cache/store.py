@@ -29,6 +29,8 @@ DEFAULT_LIMIT = 5 << 30
 _ROOM = 10
 """Where the limit is exceeded, a tenth below it is made, so that not every program that comes pays for tidying."""
 
+OnDamage = Callable[[Path, str], object]
+"""Called with a file that is not used, and why: a text that fits behind its name."""
 Tell = Callable[..., object]
 """Called with the name of an event and its fields as keywords, as `Timeline.record` is."""
 _T = TypeVar("_T")
@@ -72,11 +74,14 @@ class Store:
 
     # -- reading
 
-    def candidates(self, key: str) -> list[Entry]:
-        """The programs kept under a key, the one used last first; what is damaged is left out."""
+    def candidates(self, key: str, on_damage: OnDamage | None = None) -> list[Entry]:
+        """The programs kept under a key, the one used last first; what is damaged is left out.
+
+        ``on_damage`` is called for each manifest that is left out.
+        """
         if self.problem is not None or not manifest.is_digest(key):
             return []
-        return self._loaded(lambda: [(key, entry_id) for entry_id in self.layout.ids(key)])
+        return self._loaded(lambda: [(key, entry_id) for entry_id in self.layout.ids(key)], on_damage)
 
     def entries(self) -> list[Entry]:
         """Every program, the one used last first."""
@@ -84,9 +89,12 @@ class Store:
             return []
         return self._loaded(lambda: tidy.manifests(self.layout))
 
-    def _loaded(self, names: Callable[[], Iterable[tuple[str, str]]]) -> list[Entry]:
-        nothing: list[Entry] = []
-        found = self._or(nothing, "read", lambda: tidy.load_all(self.layout, names())[0])
+    def _loaded(self, names: Callable[[], Iterable[tuple[str, str]]], on_damage: OnDamage | None = None) -> list[Entry]:
+        nothing: tuple[list[Entry], list[tuple[Path, str]]] = ([], [])
+        found, damaged = self._or(nothing, "read", lambda: tidy.load_all(self.layout, names()))
+        if on_damage is not None:
+            for path, problem in damaged:
+                on_damage(path, problem)
         return sorted(found, key=lambda entry: (entry.used, entry.id), reverse=True)
 
     def size(self) -> int:
@@ -122,7 +130,19 @@ class Store:
                 token.over = True
             return
         with lock.building(self.layout.locks, key, timeout=timeout, on_wait=on_wait) as token:
+            self._say_if_without_locks(token)
             yield token
+
+    def _say_if_without_locks(self, token: Token) -> None:
+        problem = token.problem
+        if problem is None or problem.errno not in lock.WITHOUT_LOCKS or "locks" in self._said:
+            return
+        self._said.add("locks")
+        text = f"locks do not work in the cache folder {self.folder} ({reason(problem)}): processes that start together"
+        text = f"{text} each build, and keep what they built"
+        logger.warning("sizewise: %s", text)
+        if self._tell is not None:
+            self._tell("cache.no_locks", text=text)
 
     def _ready(self) -> bool:
         try:
@@ -246,11 +266,11 @@ class Store:
 
     # -- tidying
 
-    def discard(self, entry: Entry) -> None:
-        """Take a program out, found to be of no use; its files go when room is made."""
+    def discard(self, entry: Entry | Path) -> None:
+        """Take out a program, or a manifest that is none, found to be of no use; its files go when room is made."""
         if self.problem is not None:
             return
-        path = self.layout.manifest(entry.key, entry.id)
+        path = entry if isinstance(entry, Path) else self.layout.manifest(entry.key, entry.id)
         self._or(None, "remove files", lambda: path.unlink(missing_ok=True))
 
     def prune(self, limit: int | None = None) -> tidy.Removed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -132,6 +133,14 @@ def checked_max_capture_size(value: Any) -> int | None:
     if type(value) is int and value < 1:
         raise errors.MaxCaptureSizeTooSmall(value=value)
     return None if value is None else positive_int("max_cudagraph_capture_size", value)
+
+
+def checked_folder(value: Any) -> str:
+    """The path of a folder, as text. Raises SW104."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise wrong_type("cache_dir", value, "a path")
+    return path
 
 
 def plain_data(field: str, value: Any) -> Any:

@@ -41,6 +41,7 @@ class CompilationConfig(Settings):
             "allow_partial",
             "max_programs",
             "self_test",
+            "cache_dir",
         }
     )
 
@@ -111,6 +112,10 @@ class CompilationConfig(Settings):
     self_test: bool = True
     """Whether each program is compared with the original module at warm-up."""
 
+    cache_dir: str = ""
+    """The folder that built programs are kept in; a path, ~ is the home directory. "" is SIZEWISE_CACHE_DIR, or else
+    the user's cache directory. It is no part of what is built: two configs that differ here share programs."""
+
     # -- values that may be written in several ways, or that need a message of their own
 
     _mode = field_validator("mode", mode="before")(modes.compilation_mode)
@@ -118,6 +123,7 @@ class CompilationConfig(Settings):
     _compile_sizes = field_validator("compile_sizes", mode="before")(sizes.checked_compile_sizes)
     _endpoints = field_validator("compile_ranges_endpoints", mode="before")(sizes.checked_endpoints)
     _capture_sizes = field_validator("cudagraph_capture_sizes", mode="before")(sizes.checked_capture_sizes)
+    _cache_dir = field_validator("cache_dir", mode="before")(checks.checked_folder)
     _max_capture = field_validator("max_cudagraph_capture_size", mode="before")(checks.checked_max_capture_size)
 
     @field_validator("custom_ops")

@@ -6,7 +6,6 @@ a field.
 
 from __future__ import annotations
 
-_CACHE = "the cache it belongs to is not available yet in Sizewise"
 _CAPTURES = "the captures it belongs to are not available yet in Sizewise"
 _YOCO = "it serves one model family's decoder replay inside vLLM"
 _STATE = "it is state that vLLM writes, not a setting; Sizewise reports what was built in report()"
@@ -14,8 +13,7 @@ _REMOVED = "vLLM has removed it"
 
 COMPILATION: dict[str, str] = {
     "debug_dump_path": "dumps of what was built are not available yet in Sizewise",
-    "cache_dir": _CACHE,
-    "compile_cache_save_format": _CACHE,
+    "compile_cache_save_format": "programs in Sizewise's cache have one format",
     "ir_enable_torch_wrap": "it belongs to vLLM's own operator IR",
     "compile_mm_encoder": "give the encoder to sizewise.compile as a module of its own",
     "cudagraph_decoder_replay": _YOCO,

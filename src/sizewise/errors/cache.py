@@ -11,7 +11,7 @@ from .base import CacheError
 class CacheFolderRefused(CacheError, PermissionError):
     code = "SW604"
     message = "the cache folder {folder} is not used: {place} {problem}."
-    remedy = "{todo}, or set SIZEWISE_CACHE_DIR to a folder that only you can write."
+    remedy = "{todo}, or name a folder that only you can write (SIZEWISE_CACHE_DIR, or cache_dir in the config)."
 
 
 class CacheFileDamaged(CacheError, OSError):
@@ -27,8 +27,8 @@ class CacheUnavailable(CacheError, OSError):
     code = "SW606"
     message = "cannot {doing} in the cache folder {folder}: {problem}."
     remedy = (
-        "make room there or make it writable, or set SIZEWISE_CACHE_DIR to another folder; until then programs are "
-        "built and not kept."
+        "make room there or make it writable, or name another folder (SIZEWISE_CACHE_DIR, or cache_dir in the config); "
+        "until then programs are built and not kept."
     )
 
 

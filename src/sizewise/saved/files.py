@@ -18,6 +18,7 @@ from torch import nn
 from .. import ambient
 from ..calls import Signature
 from ..dispatch import Entry, make_entry
+from ..errors import CacheError
 from ..errors.trace import UnboundInput
 from ..guards import Snapshot
 from ..guards.plan import MissingPlace
@@ -64,6 +65,9 @@ def write_programs(entries: Sequence[Entry], disproved: str = "") -> tuple[Json,
     """
     writer = _Writer(disproved)
     programs = [writer.program(entry) for entry in entries]
+    # Only now: what was read before a library was replaced is the library that was loaded.
+    for path in loader.replaced(writer.library_paths):
+        raise NotWritable(f"the library {path}, which was replaced on disk after it was loaded")
     return {"programs": programs, "pieces": writer.pieces, "libraries": writer.libraries}, writer.files
 
 
@@ -73,6 +77,7 @@ class _Writer:
         self.files: Files = {}
         self.pieces: dict[str, Json] = {}
         self.libraries: dict[str, Json] = {}
+        self.library_paths: set[str] = set()
         self._known: dict[int, str] = {}
 
     def program(self, entry: Entry) -> Json:
@@ -181,6 +186,7 @@ class _Writer:
 
     def _library(self, path: str) -> str:
         content = Path(path).read_bytes()
+        self.library_paths.add(path)
         name = self._add("kernels", content, ".so")
         self.libraries[name] = {"entry": loader.entry_of(content)}
         return name
@@ -213,7 +219,7 @@ def read_programs(
         ValueError, KeyError, TypeError, OSError, ...: the manifest or a file is not as it was written.
     """
     transformers_integration.prepare(module)
-    found = [_Candidate(data, read, module, forward) for data in manifest["programs"]]
+    found = [_Candidate(data, read, module, forward, signature.owner) for data in manifest["programs"]]
     for candidate in found:
         candidate.program.origin = (candidate.data, manifest, read)
     pieces, second = load_pieces(manifest, read)
@@ -231,13 +237,13 @@ def _second_path(program: Json, why: Mapping[str, str]) -> list[str]:
 class _Candidate:
     """One saved program that fits the module."""
 
-    def __init__(self, data: Json, read: Callable[[str], bytes], module: nn.Module, forward: Any) -> None:
+    def __init__(self, data: Json, read: Callable[[str], bytes], module: nn.Module, forward: Any, owner: str) -> None:
         self.data = data
         changed = traced_files.difference(data["record"]["sources"])
         if changed is not None:
             raise Differs(f"{SOURCE}{changed[0]}", changed[1], changed[2])
-        self.program = read_program(data["record"], read(data["source"]).decode())
-        self.program.guard_lines = lambda: json.loads(read(data["guards"]))
+        self.program = read_program(data["record"], read(data["source"]).decode(), owner)
+        self.program.guard_lines = lambda: _guard_lines(read, data["guards"])
         self.state = tuple(decode(value) for value in data["state"])
         for name, now, before in ambient.differences(ambient.read(data["device"]), self.state):
             raise Differs(name, str(before), str(now))
@@ -272,6 +278,15 @@ class _Candidate:
                 if before != now:
                     raise Differs(f"the tensor {path}", str(before), str(now))
         return entry
+
+
+def _guard_lines(read: Callable[[str], bytes], name: str) -> list[str]:
+    try:
+        lines: list[str] = json.loads(read(name))
+    except CacheError as problem:
+        # A report is not worth an error: the file may have been pruned meanwhile.
+        return [f"not known any more: {str(problem).splitlines()[0]}"]
+    return lines
 
 
 def _operators(program: BuiltProgram) -> list[str]:

@@ -13,7 +13,7 @@ import marshal
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,19 @@ def on_disk(libraries: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
             paths[name] = Path(folder) / f"{name}.so"
             paths[name].write_bytes(content)
         yield paths
+
+
+def replaced(paths: Iterable[str]) -> list[str]:
+    """Of libraries that this process has loaded those whose files were replaced or removed since; [] where the system
+    does not tell.
+
+    A C++ compiler that outlives the process that started it may still write the file that was built again meanwhile.
+    """
+    try:
+        mapped = Path("/proc/self/maps").read_text()
+    except OSError:
+        return []
+    return sorted(path for path in paths if f" {os.path.realpath(path)} (deleted)\n" in mapped)
 
 
 def compiled_piece(source: str, label: str) -> bytes:

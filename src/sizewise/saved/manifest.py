@@ -19,6 +19,9 @@ from .files import Differs, Files, Json, read_programs, write_programs
 if TYPE_CHECKING:
     from ..config.compilation import CompilationConfig
 
+NOT_KEPT = ("cache_dir",)
+"""Settings that are about this machine, and nothing about the programs."""
+
 
 def make(
     owner: str,
@@ -42,7 +45,7 @@ def make(
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": machine.versions(),
         "processor": machine.processor_flags(),
-        "config": json.loads(config.to_json()),
+        "config": {name: value for name, value in json.loads(config.to_json()).items() if name not in NOT_KEPT},
         "outcomes": [asdict(outcome) for outcome in outcomes],
         **programs,
     }, files

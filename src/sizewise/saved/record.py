@@ -33,7 +33,6 @@ def write_program(program: Program) -> Json:
     if traced.code.reads_environment:
         raise NotWritable("os.environ, which the forward reads: nothing says which variable")
     return {
-        "owner": traced.owner,
         "steps": [[step.key, step.is_piece] for step in program.step_names],
         "weights": _write_inputs(program.weight_inputs),
         "size_names": program.size_names,
@@ -60,15 +59,15 @@ def write_program(program: Program) -> Json:
     }
 
 
-def read_program(data: Json, source: str) -> Program:
-    """The program that `write_program` wrote, without variants; ``source`` is its caller's.
+def read_program(data: Json, source: str, owner: str) -> Program:
+    """What `write_program` wrote, without variants, for a module named ``owner``; ``source`` is its caller's.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError, ImportError: ``data`` is something else.
     """
     code = data["code"]
     traced = Traced(
-        owner=data["owner"],
+        owner=owner,
         inputs=[],
         template=_read_output(data["template"]),
         spec=_read_spec(data["spec"]),
