@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from torch import nn
 import sizewise
 from sizewise.cache import open_store
 
-from .program_cache_support import ROOT, Net, folder, in_that_folder, ready
+from .program_cache_support import ROOT, Net, asked, difference, folder, in_that_folder, ready
 
 __all__ = ["folder", "in_that_folder"]
 pytestmark = pytest.mark.slow
@@ -167,3 +168,18 @@ def test_what_cannot_be_kept_for_any_reason_serves(monkeypatch: pytest.MonkeyPat
     x = torch.randn(3, 8)
     torch.testing.assert_close(fast(x), fast.__wrapped__(x))
     assert "it is not kept: OSError: the library is gone" in fast.report().cache["why"]
+
+
+def test_who_asks_is_told_of_damage_and_takes_nothing_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    monkeypatch.setenv("SIZEWISE_CACHE_DIR", str(copy))
+    for entry in open_store().entries():
+        for name in entry.names:
+            if name.startswith("piece"):
+                os.truncate(entry.layout.blob(entry.facts[name].sha256), 1)
+    before = [entry.id for entry in open_store().entries()]
+    name, there, here = difference(asked(Net()))
+    assert (name, there) == ("its files", "as they were published") and "has 1 bytes" in here
+    assert [entry.id for entry in open_store().entries()] == before
