@@ -8,7 +8,6 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -16,7 +15,7 @@ from torch import nn
 from .config.env import check as check_environment
 from .errors import config as config_errors
 from .errors import state as errors
-from .module import CompiledModule, Options
+from .module import CompiledModule, Options, as_path
 
 if TYPE_CHECKING:
     from .config.compilation import CompilationConfig
@@ -203,7 +202,7 @@ def load(
         if isinstance(target, types.FunctionType)
         else CompiledModule(target, options)
     )
-    return compiled._sw_load(Path(path))
+    return compiled._sw_load(as_path(path))
 
 
 class FunctionModule(nn.Module):

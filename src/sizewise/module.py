@@ -300,7 +300,7 @@ class CompiledModule(Face):
                 raise errors.NotWarm(owner=self._sw_owner, seen="there is nothing to save", otherwise="")
             built, module = generation.built, self.__dict__["__wrapped__"]
             alternatives = [built] if counts is None else [self._sw_built_for(count, built) for count in counts]
-            return save_bundle(Path(path), self._sw_owner, module, self._sw_method, alternatives, proved)
+            return save_bundle(as_path(path), self._sw_owner, module, self._sw_method, alternatives, proved)
 
     def _sw_built_for(self, threads: int, built: Built) -> Built:
         """``built`` if it is for so many threads, else the same built for them."""
@@ -393,6 +393,14 @@ class CompiledModule(Face):
         """A copy around a copy of the original, not warmed up."""
         duplicate = copy.deepcopy(self.__dict__["__wrapped__"], memo)
         return CompiledModule(duplicate, self._sw_options, self._sw_method)
+
+
+def as_path(path: Any) -> Path:
+    """Raises BadOption (SW510)."""
+    if isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str):
+        return Path(path)
+    todo = 'pass the path of a file, such as "model.sizewise"'
+    raise errors.BadOption(option="path", seen=path, legal="a path", todo=todo)
 
 
 @contextlib.contextmanager

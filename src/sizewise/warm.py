@@ -189,10 +189,32 @@ class _Call:
                 self._add_damage(entry, entry.id, words)
             else:
                 read.loading = False
+                wrong = self._differs(found)
+                if wrong:
+                    self._add_wrong(entry, wrong)
+                    continue
                 found.lookups = [Lookup(self.key, True, "found")]
                 return found
         self.why = self.why or ["no program was built for this class, structure and settings"]
         return None
+
+    def _differs(self, found: Built) -> str:
+        """Where the programs give something else than eager mode for this call, in words; '' where they do not.
+
+        Everything that is known to matter was compared before; this is for what is not known.
+        """
+        if self.plan.config is not None and not self.plan.config.self_test:
+            return ""
+        from .verify.hit import differs
+
+        with self.timeline.phase("check"):
+            return differs(self.target, found.entries, self.call)
+
+    def _add_wrong(self, entry: Entry, wrong: str) -> None:
+        words = f"its {wrong}: something that forward depends on is not among what is compared"
+        logger.warning("sizewise: a cached program of %s is not used, %s. It is built here.", self.target.owner, words)
+        self.why.append(words)
+        self.rejected.append((entry.id, ("the result for the example", "eager's", wrong)))
 
     def _found_damaged(self, path: Path, problem: str) -> None:
         if path.stem not in self._seen:

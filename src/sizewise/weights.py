@@ -28,7 +28,8 @@ Check = Callable[..., bool]
 def _layout(tensor: Any) -> tuple[Any, ...]:
     # Without gradients a Parameter is a tensor; torch.func.functional_call puts tensors in their places.
     kind = torch.Tensor if type(tensor) is nn.Parameter else type(tensor)
-    return kind, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
+    bits = "negative" * tensor.is_neg() + "conjugate" * tensor.is_conj()
+    return kind, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device, bits
 
 
 class WeightBinding:
@@ -106,7 +107,7 @@ def _change(path: str, layout: tuple[Any, ...], tensor: Any) -> str:
     """What differs between a tensor and the layout it had."""
     if not isinstance(tensor, torch.Tensor):
         return f"{path} was a tensor at warm-up and is a {type(tensor).__name__} now"
-    names = ("class", "shape", "strides", "dtype", "device")
+    names = ("class", "shape", "strides", "dtype", "device", "bit")
     pairs = zip(names, layout, _layout(tensor), strict=True)
     differing = [(name, was, seen) for name, was, seen in pairs if was != seen]
     was = ", ".join(f"{name} {first}" for name, first, _ in differing)

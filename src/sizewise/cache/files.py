@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 Stage = Callable[[str], None]
@@ -125,11 +126,12 @@ def make_folder(path: Path) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
-        if path.parent == path:
-            raise
+        if path.parent == path or path.parent.is_dir():
+            raise  # in /proc, say
         make_folder(path.parent)
-        make_folder(path)
-        return
+        # Once: behind a link to nowhere there is none after that either.
+        with suppress(FileExistsError):
+            os.mkdir(path, _PRIVATE_FOLDER)
     sync_folder(path.parent)
 
 

@@ -71,7 +71,9 @@ class Places:
             self._absent.setdefault((id(cls), name), (cls.__dict__, name, f"the class {cls.__name__}"))
 
     def length(self, value: Any, label: str) -> None:
-        if not isinstance(value, (tuple, str)):
+        if isinstance(value, (set, frozenset)):
+            self.keys(value, label)  # who asks for its length may go through it
+        elif not isinstance(value, (tuple, str)):
             self._lengths.setdefault(id(value), (value, label))
 
     def entries(self, value: Any, label: str) -> None:

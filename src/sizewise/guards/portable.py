@@ -18,7 +18,7 @@ _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.G
 def portable(value: Any) -> str:
     """``value`` in words. Of an object only its class: what was read of it is among the values by itself."""
     if isinstance(value, enum.Enum):
-        return f"{_name_of(type(value))}.{value.name}"  # its text may hold an address
+        return f"{_name_of(type(value))}.{value.name} {_member(value.value)}"
     if isinstance(value, CONSTANT_TYPES):
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, nn.Module):
@@ -46,8 +46,15 @@ def portable(value: Any) -> str:
         return f"builtin {value}"
     if isinstance(value, tuple):
         return f"{type(value).__name__} ({', '.join(map(portable, value))})"
-    size = f" of {len(value)}" if isinstance(value, (list, dict, set, frozenset)) else ""
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__} {{{', '.join(sorted(map(portable, value)))}}}"
+    size = f" of {len(value)}" if isinstance(value, (list, dict)) else ""
     return f"a {_name_of(type(value))}{size}"
+
+
+def _member(value: Any) -> str:
+    """An enum's value; the text of an object may hold an address."""
+    return portable(value) if isinstance(value, (tuple, *CONSTANT_TYPES)) else portable(type(value))
 
 
 def _function(value: types.FunctionType) -> str:

@@ -11,24 +11,22 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import ambient
 from ..calls import Call
 from ..dispatch import Entry
-from ..program import Variant, load_caller
+from ..program import Program, Variant
 from ..verify.samples import resized, sample
 from ..verify.selftest import in_range, sizes_of
 from ..verify.state import ModuleState, in_words, own_copy
 from . import proving
-
-if TYPE_CHECKING:
-    from ..caller import BuiltProgram
 
 TIMEOUT = 600.0
 """Seconds the child may take."""
@@ -48,22 +46,29 @@ class Disproved(Exception):
 
 
 def prove(
-    manifest: Mapping[str, Any], files: Mapping[str, bytes], module: torch.nn.Module, entries: Sequence[Entry]
+    manifest: Mapping[str, Any],
+    files: Mapping[str, bytes],
+    module: torch.nn.Module,
+    entries: Sequence[Entry],
+    examples: Sequence[Call] = (),
 ) -> Proof:
     """What a fresh process makes of ``manifest`` and ``files``, which were written for ``entries`` of ``module``.
 
+    ``examples`` are calls that they serve. Of programs from a bundle there are none: what was proved there is proved.
+
     Raises:
         Disproved.
+        OSError, RuntimeError: there is no room for what is given to the child.
     """
-    built = [(entry, data) for entry, data in zip(entries, manifest["programs"], strict=True) if not _was_loaded(entry)]
-    if not built:
-        return Proof(_UNKNOWN, "its programs were loaded themselves")
     with tempfile.TemporaryDirectory(prefix="sizewise-proof-") as name:
         folder = Path(name)
         recorder = _Recorder(folder)
-        for entry, data in built:
+        for entry, data in zip(entries, manifest["programs"], strict=True):
+            example = _example(entry, examples)
+            if example is None:
+                return _as_it_was(entry)
             with ambient.as_it_was(entry.state, entry.device_type), torch.no_grad():
-                _run(entry, data, module, recorder)
+                _run(entry, data, module, recorder, example)
         unseen = sorted(manifest["pieces"].keys() - recorder.seen.keys())
         proving.write_task(folder, manifest, files, list(recorder.seen))
         answer = _ask(folder)
@@ -76,8 +81,18 @@ def prove(
     return Proof(_COMPARED)
 
 
-def _was_loaded(entry: Entry) -> bool:
-    return entry.program.origin is not None
+def _example(entry: Entry, examples: Sequence[Call]) -> Call | None:
+    """A call with values that ``entry`` serves; a loaded program knows only what its own looked like."""
+    call = entry.program.traced.call
+    if entry.program.origin is None:
+        return call
+    return next((example for example in examples if example.key() == call.key()), None)
+
+
+def _as_it_was(entry: Entry) -> Proof:
+    _, manifest, _ = entry.program.origin
+    found = manifest.get("proof")
+    return Proof(**found) if found else Proof(_UNKNOWN, "its programs were loaded from a bundle that was not proved")
 
 
 class _Recorder:
@@ -98,19 +113,20 @@ class _Recorder:
         return run
 
 
-def _run(entry: Entry, data: Mapping[str, Any], module: torch.nn.Module, recorder: _Recorder) -> None:
+def _run(entry: Entry, data: Mapping[str, Any], module: torch.nn.Module, recorder: _Recorder, example: Call) -> None:
     """Every variant once, with a recorder around each piece. The module's state is put back."""
-    program: BuiltProgram = entry.program  # type: ignore[assignment]
+    program = entry.program
     for variant, written in zip(program.variants, data["variants"], strict=True):
-        parts = [
-            recorder.around(name, entry.state, entry.device_type, backend.range_entries[variant.sizes].runnable)
-            for name, backend in zip(written["pieces"], program.backends, strict=True)
-        ]
-        call = load_caller(program.source, program.scope, parts, "proved")
-        for example, sizes in _calls(program, variant):
+        scope = variant.call.__globals__
+        parts = {
+            f"piece_{index}": recorder.around(name, entry.state, entry.device_type, scope[f"piece_{index}"])
+            for index, name in enumerate(written["pieces"])
+        }
+        call = types.FunctionType(variant.call.__code__, {**scope, **parts})
+        for given, sizes in _calls(program, variant, example):
             state = ModuleState(module, program.effects.written_parameters)
             try:
-                values = example.tensor_values()
+                values = given.tensor_values()
                 arguments = [own_copy(values[path]).contiguous() for path in program.arguments]
                 call(entry.weights.fetch(), *(sizes[name] for name in program.size_names), *arguments)
                 break
@@ -120,24 +136,26 @@ def _run(entry: Entry, data: Mapping[str, Any], module: torch.nn.Module, recorde
                 state.restore()
 
 
-def _calls(program: BuiltProgram, variant: Variant) -> Iterator[tuple[Call, dict[str, int]]]:
+def _calls(program: Program, variant: Variant, example: Call) -> Iterator[tuple[Call, dict[str, int]]]:
     """Calls that ``variant`` serves: at the example's sizes if it does, else at its smallest and largest."""
     traced = program.traced
-    own = sizes_of(traced)
+    own = sizes_of(traced, example)
     first = next(iter(traced.dims), "")
-    if not first or own.get(first, 0) in variant.sizes:
-        yield traced.call, own
+    if in_range(traced, own) and (not first or own.get(first, 0) in variant.sizes):
+        yield example, own
         return
     generator = torch.Generator().manual_seed(0)
     for size in (variant.sizes.start, variant.sizes.end):
         for sizes in ({**own, first: size}, dict.fromkeys(own, size)):
             if in_range(traced, sizes):
-                yield sample(traced.call, traced.spec, sizes, generator), sizes
-                yield resized(traced.call, traced.spec, sizes), sizes
+                yield sample(example, traced.spec, sizes, generator), sizes
+                yield resized(example, traced.spec, sizes), sizes
 
 
 def _ask(folder: Path) -> dict[str, Any]:
     """The child's answer."""
+    if not sys.executable:
+        return {"verdict": proving.MISSING, "what": "nothing could be tried: this one has no interpreter to start"}
     code = f"from {proving.__name__} import main; main()"
     # No compiler is to be found, and Python finds what it finds here.
     environment = {**os.environ, "PATH": "", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}

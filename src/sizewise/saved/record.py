@@ -16,7 +16,7 @@ from ..effects import Effects
 from ..guards import PlacesPlan
 from ..guards.places import Places
 from ..program import Program, StepName
-from ..traced import Assumption, GraphInput, Output, Traced
+from ..traced import Assumption, GraphInput, Output, Traced, files
 from ..traced.code import TracedCode
 from .values import NotWritable, Unreadable, decode, encode
 
@@ -32,6 +32,9 @@ def write_program(program: Program) -> Json:
     traced = program.traced
     if traced.code.reads_environment:
         raise NotWritable("os.environ, which the forward reads: nothing says which variable")
+    unknown = files.unknown(traced.sources)
+    if unknown:
+        raise NotWritable(unknown)
     return {
         "steps": [[step.key, step.is_piece] for step in program.step_names],
         "weights": _write_inputs(program.weight_inputs),

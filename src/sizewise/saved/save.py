@@ -84,9 +84,13 @@ def _described(owner: str, module: nn.Module, method: str, built: Built, proved:
 
 def _proof(owner: str, module: nn.Module, built: Built, description: Json, files: Files) -> Proof:
     """Raises Disproved."""
-    from .proof import prove
+    from .proof import Proof, prove
 
-    found = prove(description, files, module, built.entries)
+    try:
+        found = prove(description, files, module, built.entries, built.examples)
+    except (OSError, RuntimeError) as problem:
+        # No room for the files of the proof, say: torch says that as a RuntimeError.
+        found = Proof("not checked", f"the proof could not be made ({type(problem).__name__}: {problem})")
     if found.why:
         logger.warning("%s is saved, but whether a fresh process can serve from it is not known: %s", owner, found.why)
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import types
 from dataclasses import dataclass
 
@@ -62,7 +63,12 @@ def _constant(value: object) -> str:
 
 def is_in_library(code: types.CodeType) -> bool:
     """Whether nobody is expected to change this code while it serves."""
-    return is_standard(code.co_filename) or any(f"/{package}/" in code.co_filename for package in _LIBRARIES)
+    return is_standard(code.co_filename) or code.co_filename.startswith(_library_folders())
+
+
+def _library_folders() -> tuple[str, ...]:
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in _LIBRARIES)
+    return tuple(os.path.dirname(file) + os.sep for file in files if file)
 
 
 def is_standard(file: str) -> bool:

@@ -5,48 +5,83 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
+import time
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .code import digest, is_standard
+from . import places
+from .code import is_standard
 
+NO_FILE, CHANGED = "no file", "changed after this process had started"
 _MAIN = "__main__"
+_OWN = "<sizewise "
+"""What the names of files begin with that code is said to be from which Sizewise writes."""
+_MARGIN = 0.25
+"""Seconds: clocks are read to a hundredth, and nothing is imported and edited again so soon after the start."""
 
 
 def digests_of(codes: Iterable[types.CodeType]) -> dict[str, str]:
-    """Module -> digest of its file, for all code; of a library only its version, of code without a file its own."""
+    """Module -> digest of its file, for all code; of a library only its version, of code without a file its own.
+
+    Keys of `places` stand for functions whose code has no file.
+    """
     module_at = _modules_by_file()
     found: dict[str, str] = {}
-    loose: list[str] = []
+    loose: list[types.CodeType] = []
     for code in codes:
-        module = module_at.get(code.co_filename)
-        if module is None:
-            loose.append(f"{code.co_qualname} {digest(code)}")
-            continue
-        top = module.partition(".")[0]
-        if is_standard(code.co_filename):
-            continue  # it comes with Python, whose version is part of every key
-        if _is_installed(code.co_filename) and hasattr(sys.modules.get(top), "__version__"):
+        if is_standard(code.co_filename) or code.co_filename.startswith(_OWN):
+            continue  # of Python, or written for the trace: their versions are part of every key
+        module = module_at.get(code.co_filename, "")
+        if _is_library(module, code.co_filename):
+            top = module.partition(".")[0]
             found[top] = _version(top)
-        elif module not in found:
+            continue
+        if module and module not in found:
             found[module] = _digest_of_file(code.co_filename)
-    if loose:
-        found["<code without a file>"] = hashlib.sha256("\n".join(sorted(loose)).encode()).hexdigest()
+        if found.get(module, NO_FILE) == NO_FILE:
+            loose.append(code)
+    found = {module: seen for module, seen in found.items() if seen != NO_FILE}
+    for place, seen in places.places_of(loose).items():
+        module = place.removeprefix(places.FUNCTION).partition(":")[0]
+        file = getattr(sys.modules.get(module), "__file__", None) or ""
+        if place.startswith(places.FUNCTION) and _is_library(module, file):
+            found[module.partition(".")[0]] = _version(module.partition(".")[0])
+        else:
+            found[place] = seen
     return found
 
 
 def difference(saved: Mapping[str, str]) -> tuple[str, str, str] | None:
     """(module, saved, seen) of the first module that is not what it was, or None. Only libraries are imported."""
     for module, wanted in saved.items():
-        if module.startswith("<"):
-            continue  # what is known of it is among the module's values
-        seen = _version_of(module) if wanted.startswith("version ") else _digest_of_file(_file_of(module))
+        if module.startswith(places.FUNCTION):
+            seen = places.seen_at(module)
+        elif wanted.startswith("version "):
+            seen = _version_of(module)
+        else:
+            seen = _digest_of_file(_file_of(module))
         if seen != wanted:
             return module, wanted, seen
     return None
+
+
+def unknown(saved: Mapping[str, str]) -> str:
+    """What of the sources could not be compared in another process, in words; '' where all can."""
+    for module, seen in saved.items():
+        if module.startswith(places.NOWHERE):
+            return f"the code of {module.removeprefix(places.NOWHERE)}, which no file holds and no name leads to"
+        if seen == CHANGED:
+            return f"the source of {module}, whose file was written after this process had started"
+    return ""
+
+
+def _is_library(module: str, file: str) -> bool:
+    """Whether a file is of an installed package that says its version."""
+    return bool(module) and _is_installed(file) and hasattr(sys.modules.get(module.partition(".")[0]), "__version__")
 
 
 def _version(top: str) -> str:
@@ -75,10 +110,26 @@ def _file_of(module: str) -> str:
 
 
 def _digest_of_file(path: str) -> str:
+    if not path.endswith(".py"):
+        return NO_FILE  # a main program may have any name, but then it is no module that others import
     try:
+        if _was_written_later(os.stat(path).st_ctime):
+            return CHANGED
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
-        return "no file"
+        return NO_FILE
+
+
+def _was_written_later(changed: float) -> bool:
+    """Whether a file changed after this process started: what was imported may be what it held before."""
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/uptime") as file:
+            booted = time.time() - float(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return False
+    return changed > booted + ticks / os.sysconf("SC_CLK_TCK") + _MARGIN
 
 
 def _modules_by_file() -> dict[str, str]:

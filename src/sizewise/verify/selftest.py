@@ -14,6 +14,7 @@ from ..calls import Call
 from ..errors import SizewiseError
 from ..errors import build as errors
 from ..trace import TracedGraph
+from ..traced import Traced
 from .exact import ExactReference
 from .machine import allocation_failure
 from .memory import Budget
@@ -22,7 +23,7 @@ from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
 
 
-def in_range(traced: TracedGraph, sizes: Mapping[str, int]) -> bool:
+def in_range(traced: Traced, sizes: Mapping[str, int]) -> bool:
     """Whether ``traced`` is about these sizes: in its ranges, and equal where it found dims to be equal."""
     if any(name in traced.dims and size not in traced.dims[name] for name, size in sizes.items()):
         return False
@@ -117,11 +118,11 @@ def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> Iterator[Call]:
     yield example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})
 
 
-def sizes_of(traced: TracedGraph) -> dict[str, int]:
-    """The sizes of the example a trace was made with."""
+def sizes_of(traced: Traced, call: Call | None = None) -> dict[str, int]:
+    """The sizes of ``call``, or of the example a trace was made with."""
     return {
         dim.name: leaf.value.shape[axis]
-        for leaf in traced.call.tensors()
+        for leaf in (call or traced.call).tensors()
         for axis, dim in traced.spec.get(leaf.path, {}).items()
     }
 

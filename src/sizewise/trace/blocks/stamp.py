@@ -7,6 +7,7 @@ the others as well. The values that guards compare are taken from each block its
 
 from __future__ import annotations
 
+import dis
 import itertools
 import operator
 from collections.abc import Iterable, Mapping
@@ -63,6 +64,10 @@ def capture_once(
     _refuse_marks_inside(raw.graph, meanings)
     if numbers and any(_reads_dicts(item) for item in code or ()):
         raise NotAlike("a number may be read through the dict of a block")
+    attribute = _set_and_read(code or ())
+    if attribute:
+        # On a tensor, say, which goes into a block: the marks do not show what it says there.
+        raise NotAlike(f"the attribute {attribute} is set while forward runs, and read")
     stamps = _Stamps(twin, raw, recorders, meanings)
     stamps.unroll()
     raw.guards = _with_guards(raw.guards, runs, stamps.numbers_read)
@@ -71,6 +76,20 @@ def capture_once(
 
 def _reads_dicts(code: Any) -> bool:
     return not is_in_library(code) and bool({"vars", "__dict__"} & {*code.co_names})
+
+
+def _set_and_read(codes: Iterable[Any]) -> str:
+    """An attribute that code of the user's sets, outside of ``__init__``, and that some code reads; or ''."""
+    stored: set[str] = set()
+    loaded: set[str] = set()
+    for code in codes:
+        own = not is_in_library(code) and code.co_name != "__init__"
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                loaded.add(step.argval)
+            elif own and step.opname == "STORE_ATTR":
+                stored.add(step.argval)
+    return min(stored & loaded, default="")
 
 
 def _refuse_marks_inside(graph: fx.GraphModule, meanings: Mapping[Any, str]) -> None:
