@@ -283,7 +283,8 @@ class _Call:
     def _refuse_if_warm(self, why: str) -> None:
         if env.require_warm():
             seen = f"it has to be built ({why}) while SIZEWISE_REQUIRE_WARM=1, which allows to load only"
-            raise errors.NotWarm(owner=self.target.owner, seen=seen, otherwise=", or unset the variable")
+            otherwise = " in a process that may build, which fills the cache; load a bundle; or unset the variable"
+            raise errors.NotWarm(owner=self.target.owner, seen=seen, otherwise=otherwise)
 
     def _on_wait(self, seconds: float, owner: str) -> None:
         self.timeline.record("cache.wait", seconds=seconds, owner=owner)

@@ -276,7 +276,7 @@ class _Candidate:
         for binding, saved in zip((entry.weights, entry.watched), self.data["layouts"], strict=True):
             for path, before, now in zip(binding.paths, saved, _layouts(binding), strict=True):
                 if before != now:
-                    raise Differs(f"the tensor {path}", str(before), str(now))
+                    raise Differs(f"the tensor {path}", *_layouts_in_words(before, now))
         return entry
 
 
@@ -299,6 +299,22 @@ def _operators(program: BuiltProgram) -> list[str]:
 
 def _layouts(binding: WeightBinding) -> list[Any]:
     return [[encode(part) for part in layout] for layout in binding.layouts()]
+
+
+_PARTS = ("class", "shape", "strides", "dtype", "device", "bit", "first among equals")
+
+
+def _layouts_in_words(before: Sequence[Any], now: Sequence[Any]) -> tuple[str, str]:
+    """What differs of two tensors' layouts as `_layouts` encodes them."""
+    differing = [pair for pair in zip(_PARTS, before, now, strict=True) if pair[1] != pair[2]]
+    return tuple(", ".join(f"{pair[0]} {_plain(pair[place])}" for pair in differing) for place in (1, 2))  # type: ignore[return-value]
+
+
+def _plain(value: Any) -> str:
+    """An encoded value in words: ["tuple", [2, 3]] is (2, 3)."""
+    if not isinstance(value, list) or len(value) != 2:
+        return str(value)
+    return str(tuple(value[1])) if isinstance(value[1], list) else str(value[1])
 
 
 def _compare_values(saved: Sequence[Any], seen: Sequence[tuple[str, str]]) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from .._version import __version__
 
-FORMAT = 2
+FORMAT = 3
 """Raised when programs are written otherwise; others are passed over."""
 
 

@@ -43,6 +43,11 @@ def make(
         "class": class_name(module),
         "method": method,
         "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "sizes": {
+            dim.name: f"{dim.min} to {dim.max}"
+            for axes in entries[0].program.traced.spec.values()
+            for dim in axes.values()
+        },
         "versions": machine.versions(),
         "processor": machine.processor_flags(),
         "config": {name: value for name, value in json.loads(config.to_json()).items() if name not in NOT_KEPT},

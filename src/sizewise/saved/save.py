@@ -109,7 +109,8 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
     except errors.BundleDiffers:
         raise
     except Differs as problem:
-        raise errors.BundleDiffers(path=path, difference=str(problem), todo=f"{_REBUILD}.") from problem
+        todo = f"make that as it was, or {_REBUILD}."
+        raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
     except NotThere as problem:
         todo = f"make it known before loading, or {_REBUILD}."
         raise errors.BundleDiffers(path=path, difference=str(problem), todo=todo) from problem
