@@ -384,4 +384,4 @@ def test_a_module_with_another_value_never_gets_the_programs_of_the_first(tmp_pa
     # Where the other value gives the same results, it may be taken.
     assert not [name for name, told in taken.items() if not told.get("right")], taken
     assert taken.keys() <= {"names", "bool or int"}
-    assert refused == {}
+    assert refused.keys() == {"code without a file"} and "no name leads to" in refused["code without a file"]
