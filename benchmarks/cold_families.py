@@ -32,6 +32,7 @@ def run(quick: bool = False) -> harness.Result:
         "CPU seconds of a fresh process with an empty cache, C++ compilers included, until the third of three results "
         "at different sizes; imports and the machine's own costs are left out. One round: ratios are rough.",
         "The models are tiny, so what differs is what tracing and compiling cost.",
+        "torch.compile does not trace nn.LSTM: it runs it in eager mode, and compiles nothing.",
     ]
     return harness.Result("cold_families", "Cold start of every family", "torch.compile(dynamic=True)", rows, notes)
 

@@ -12,6 +12,7 @@ import importlib
 import sys
 import types
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from .code import digest
@@ -31,8 +32,9 @@ def places_of(codes: Iterable[types.CodeType]) -> dict[str, str]:
     placed: set[int] = set()
     for function in _functions_of(by_id):
         for module, qualname in _names(function):
-            if function_at(module, qualname) is function:
-                found[f"{FUNCTION}{module}:{qualname}"] = digest_of(function)
+            leading = function_at(module, qualname)
+            if leading is not None and any(each is function for each in _chain(leading)):
+                found[f"{FUNCTION}{module}:{qualname}"] = digest_of(leading)
                 placed.add(id(function.__code__))
     # Part of the digest of the code they stand in.
     placed |= {id(inner) for key in placed for inner in _nested(by_id[key])}
@@ -69,10 +71,29 @@ def _inner(value: Any) -> Any:
 
 
 def digest_of(function: types.FunctionType) -> str:
-    """SHA-256 (hex) of what the function does, and of its defaults."""
+    """SHA-256 (hex) of what the function, and the functions it wraps, do, and of their defaults."""
+    return hashlib.sha256(repr([_does(each) for each in _chain(function)]).encode()).hexdigest()
+
+
+def _does(function: types.FunctionType) -> tuple[str, list[str]]:
     keywords = sorted((function.__kwdefaults__ or {}).items())
     defaults = [*map(_text, function.__defaults__ or ()), *(f"{name}={_text(value)}" for name, value in keywords)]
-    return hashlib.sha256(repr((digest(function.__code__), defaults)).encode()).hexdigest()
+    return digest(function.__code__), defaults
+
+
+def _chain(function: types.FunctionType) -> Iterator[types.FunctionType]:
+    """The function, and those in its closure, as a decorator's is: what the name says may be behind them."""
+    waiting, seen = [function], set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        for cell in each.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                if isinstance(cell.cell_contents, types.FunctionType):
+                    waiting.append(cell.cell_contents)
 
 
 def _text(value: Any) -> str:
