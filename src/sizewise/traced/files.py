@@ -41,7 +41,7 @@ def digests_of(codes: Iterable[types.CodeType]) -> dict[str, str]:
             found[top] = _version(top)
             continue
         if module and module not in found:
-            found[module] = _digest_of_file(code.co_filename)
+            found[module] = _digest_of_file(module, code.co_filename)
         if found.get(module, NO_FILE) == NO_FILE:
             loose.append(code)
     found = {module: seen for module, seen in found.items() if seen != NO_FILE}
@@ -63,7 +63,7 @@ def difference(saved: Mapping[str, str]) -> tuple[str, str, str] | None:
         elif wanted.startswith("version "):
             seen = _version_of(module)
         else:
-            seen = _digest_of_file(_file_of(module))
+            seen = _digest_of_file(module, _file_of(module))
         if seen != wanted:
             return module, wanted, seen
     return None
@@ -109,13 +109,14 @@ def _file_of(module: str) -> str:
     return (spec.origin or "") if spec is not None else ""
 
 
-def _digest_of_file(path: str) -> str:
+def _digest_of_file(module: str, path: str) -> str:
     if not path.endswith(".py"):
         return NO_FILE  # a main program may have any name, but then it is no module that others import
     try:
-        if _was_written_later(os.stat(path).st_ctime):
+        content = Path(path).read_bytes()
+        if _was_written_later(os.stat(path).st_ctime) and not places.is_loaded(module, content):
             return CHANGED
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         return NO_FILE
 

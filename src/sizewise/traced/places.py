@@ -70,6 +70,24 @@ def _inner(value: Any) -> Any:
     return value.func if isinstance(value, functools.cached_property) else value
 
 
+def is_loaded(module: str, source: bytes) -> bool:
+    """Whether the functions of a module that is loaded are those of ``source``; True where none is loaded."""
+    loaded = sys.modules.get(module)
+    if loaded is None:
+        return True
+    try:
+        code = compile(source, getattr(loaded, "__file__", None) or "", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    known = {digest(each) for each in _nested(code)}
+    values = list(vars(loaded).values())
+    classes = [value for value in values if isinstance(value, type) and value.__module__ == module]
+    values += [value for each in classes for value in vars(each).values()]
+    functions = [value for value in map(_inner, values) if isinstance(value, types.FunctionType)]
+    own = [each for each in functions if each.__code__.co_filename == code.co_filename]
+    return all(digest(each.__code__) in known for each in own)
+
+
 def digest_of(function: types.FunctionType) -> str:
     """SHA-256 (hex) of what the function, and the functions it wraps, do, and of their defaults."""
     return hashlib.sha256(repr([_does(each) for each in _chain(function)]).encode()).hexdigest()
