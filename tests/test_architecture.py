@@ -26,7 +26,7 @@ LAYERS = [
     {"passes", "piecewise", "weights"},
     {"effects"},
     {"program"},
-    {"caller"},
+    {"caller", "graphs"},
     {"dispatch", "key"},
     {"built"},
     {"verify"},

@@ -1,0 +1,11 @@
+"""The CPU's counterpart of a CUDA graph: the kernel calls of one run at one exact size, replayed in a straight line.
+
+recorder  one run of a program, with every kernel, operator and allocation noted
+memory    where each intermediate lies: those that do not live at one time share memory
+tape      the notes bound to memory, as one generated function
+"""
+
+from .recorder import NotRecordable, Recording, record
+from .tape import Arena, Tape, bind
+
+__all__ = ["Arena", "NotRecordable", "Recording", "Tape", "bind", "record"]
