@@ -310,7 +310,8 @@ class Builder:
 
         with self.timeline.phase("self_test"):
             written = program.effects.written_parameters
-            return self_test(self.target.module, program.traced, self._run_eager, run_program, written)
+            ranges = [variant.sizes for variant in program.variants]
+            return self_test(self.target.module, program.traced, self._run_eager, run_program, written, ranges)
 
 
 def _looked_at(traced: Traced, weights: Sequence[GraphInput]) -> list[GraphInput]:

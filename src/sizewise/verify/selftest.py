@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ..built import Outcome
 from ..calls import Call
 from ..errors import SizewiseError
 from ..errors import build as errors
+from ..ranges import Range
 from ..trace import TracedGraph
 from ..traced import Traced
 from .exact import ExactReference
@@ -40,11 +42,13 @@ def self_test(
     run_eager: Runner,
     run_program: Runner,
     written: frozenset[str] = frozenset(),
+    ranges: Sequence[Range] = (),
     seed: int = 0,
 ) -> list[Outcome]:
     """Compare program and eager at every probe size, on fresh inputs; the module's state is put back.
 
-    ``written`` names the parameters that the forward writes to.
+    ``written`` names the parameters that the forward writes to. Each of ``ranges``, which are of the first dim and have
+    code of their own, is compared at one size at least.
 
     Raises:
         NotEqualToEager (SW302), StateNotEqualToEager (SW310), EagerFails (SW309), NotEnoughMemory (SW140).
@@ -54,6 +58,7 @@ def self_test(
     exact = ExactReference(module)
     budget = Budget(traced)
     probes = [sizes for sizes in [*probe_sizes(traced.dims), *critical_sizes(traced)] if in_range(traced, sizes)]
+    probes += _of_other_ranges(traced, ranges, [sizes_of(traced), *probes])
     budget.refuse_unservable(probes)
     probes, outcomes = _checkable(budget, traced, probes)
     # The example itself first, as it is: its values may take a path that redrawn ones do not.
@@ -75,6 +80,29 @@ def self_test(
                 where, todo = sizes_in_words(sizes), _runnable_sizes(sizes)
                 raise errors.EagerFails(owner=traced.owner, sizes=where, cause=words, todo=todo) from cause
     return outcomes
+
+
+def _of_other_ranges(
+    traced: TracedGraph, ranges: Sequence[Range], probes: Sequence[Mapping[str, int]]
+) -> list[dict[str, int]]:
+    """Sizes for the ranges that serve none of ``probes``: of those that hold a size the shortest serves it."""
+    first = next(iter(traced.dims), "")
+    if not first:
+        return []
+
+    def serving(size: int) -> Range:
+        return min((each for each in ranges if size in each), key=lambda each: each.end - each.start)
+
+    served = {serving(sizes[first]) for sizes in probes if any(sizes[first] in each for each in ranges)}
+    middle = {name: min(max(2, dim.min), dim.max) for name, dim in traced.dims.items()}
+    found = []
+    for each in sorted(set(ranges) - served):
+        candidates = itertools.chain((each.start, each.end), range(each.start, each.end))
+        size = next((size for size in candidates if serving(size) == each), 0)
+        # The second where the dims have to be equal.
+        tried = ({**middle, first: size}, dict.fromkeys(traced.dims, size))
+        found += [sizes for sizes in tried if in_range(traced, sizes)][:1]
+    return found
 
 
 def _checkable(
