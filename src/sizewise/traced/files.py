@@ -101,7 +101,7 @@ def _version_of(top: str) -> str:
 def _file_of(module: str) -> str:
     loaded: Any = sys.modules.get(module)
     if loaded is not None:
-        return getattr(loaded, "__file__", None) or ""
+        return str(getattr(loaded, "__file__", None) or "")
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
