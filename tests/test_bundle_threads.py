@@ -105,7 +105,7 @@ def test_one_number_is_a_list_of_one(fast: Any, tmp_path: Path) -> None:
 
 
 def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "app.py"
+    source = tmp_path / "threads_target.py"
     source.write_text(
         "import torch\nfrom sizewise import Dim\n\n\ndef make():\n"
         "    model = torch.nn.Linear(4, 4).eval()\n"
