@@ -26,7 +26,10 @@ def differs(target: Target, entries: Sequence[Entry], call: Call) -> str:
     depth = sum_depth(module)
     with torch.inference_mode(False), torch.no_grad():
         try:
-            wanted = _run(target.original, call)
+            try:
+                wanted = _run(target.original, call)
+            except Exception:
+                return ""
             after = state.current()
             state.restore()
             seen = next((result for entry in entries if (result := _run(entry.call, call)) is not MISS), MISS)
