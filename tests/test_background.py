@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from sizewise.compilers import background as background_room
 from sizewise.compilers.machine import SETTING, find_out
 from sizewise.errors import build as errors
 from sizewise.verify.tolerance import compare
+
+from .command_line import environment
 
 pytestmark = pytest.mark.slow
 
@@ -191,3 +195,26 @@ def test_it_may_run_beside_a_trace(undecided: None) -> None:
     assert background.machine() in ({}, {SETTING: True})
     background.close()
     assert config.cpp.vec_isa_ok is None or os.environ.get("TORCHINDUCTOR_VEC_ISA_OK")
+
+
+IMPORTS = """
+import sys, threading
+import torch
+import sizewise
+seen = []
+class Told:
+    def find_spec(self, name, path, target=None):
+        if name == "setuptools":
+            seen.append(threading.current_thread() is threading.main_thread())
+sys.meta_path.insert(0, Told())
+shapes = {"input": {0: sizewise.Dim("batch", 1, 8)}}
+sizewise.compile(torch.nn.Linear(8, 8).eval(), dynamic_shapes=shapes).warmup(torch.randn(4, 8))
+print(seen)
+"""
+
+
+def test_setuptools_is_imported_while_no_other_thread_imports(tmp_path: Path) -> None:
+    """It changes `sys.meta_path` meanwhile, and a thread that looks for a module then does not find it."""
+    variables = environment(TORCHINDUCTOR_CACHE_DIR=str(tmp_path), SIZEWISE_DISABLE_COMPILE_CACHE="1")
+    done = subprocess.run([sys.executable, "-c", IMPORTS], env=variables, capture_output=True, text=True)
+    assert done.stdout == "[True]\n", done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sizewise.cache import Store, cache_root, open_store
+from sizewise.cache.files import make_folder
 from sizewise.errors import cache as errors
 
 from .cache_support import (
@@ -221,3 +222,20 @@ def test_a_file_that_may_not_get_that_large(store: Store) -> None:
         assert limited.told() == {"state": "held", "kept": False, "small": True}
         assert limited.end() == 0
     assert not list(store.root.rglob(".tmp-*")) and not store.verify().problems
+
+
+def test_a_folder_that_another_process_makes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, wanted = os.mkdir, tmp_path / "a" / "b" / "c"
+
+    def outrun(path: Path, mode: int = 0o777) -> None:
+        if path == wanted and not wanted.parent.exists():
+            for folder in (wanted.parent.parent, wanted.parent):
+                original(folder)
+            raise FileNotFoundError(path)
+        original(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", outrun)
+    make_folder(wanted)
+    assert wanted.is_dir()
+    with pytest.raises(FileNotFoundError):
+        make_folder(Path("/proc/nowhere/below"))

@@ -126,10 +126,11 @@ def make_folder(path: Path) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
-        if path.parent == path or path.parent.is_dir():
-            raise  # in /proc, say
+        if path.parent == path:
+            raise
+        # It may be there by now, made by another process.
         make_folder(path.parent)
-        # Once: behind a link to nowhere there is none after that either.
+        # Once: behind a link to nowhere, or in /proc, there is none after that either.
         with suppress(FileExistsError):
             os.mkdir(path, _PRIVATE_FOLDER)
     sync_folder(path.parent)

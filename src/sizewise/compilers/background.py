@@ -24,7 +24,7 @@ from typing import Any
 
 from ..locks import ForkLock
 from . import kernels as joined
-from .machine import find_out
+from .machine import find_out, import_build_tools
 
 MOST = 8
 """Most C++ compilers at a time: each takes some hundred megabytes."""
@@ -44,6 +44,7 @@ class Background:
 
     def start(self, options: Mapping[str, Any]) -> None:
         """Begin to find out what Inductor has to know about the machine."""
+        import_build_tools()
         context = contextvars.copy_context()  # settings of torch are kept in it
         self._machine = self._pool.submit(context.run, find_out, dict(options))
 

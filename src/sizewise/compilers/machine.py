@@ -11,11 +11,22 @@ something else (``TORCHINDUCTOR_VEC_ISA_OK``), Inductor does as it does.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 SETTING = "cpp.vec_isa_ok"
+
+
+def import_build_tools() -> None:
+    """Import what a C++ build imports, before a second thread does.
+
+    ``import setuptools`` takes a finder out of ``sys.meta_path`` and puts it back. A thread that looks for a module at
+    that moment skips the finder behind it, and is told that a module that is there is missing.
+    """
+    with contextlib.suppress(ImportError):  # whoever builds says so by name
+        from torch.utils import cpp_extension  # noqa: F401
 
 
 def find_out(options: Mapping[str, Any]) -> dict[str, Any]:
