@@ -1,0 +1,77 @@
+"""What captures: one interface for CUDA graphs, the CPU's tape and the fake of the tests.
+
+A capture is the run of one callable at one exact size, bound to fixed memory. Whoever uses it copies arguments into
+``inputs``, calls ``replay()`` and reads ``result``, which the next replay overwrites; copying, padding and slicing are
+the caller's (`bucket`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+class CannotCapture(Exception):
+    """Internal: a run cannot be replayed; the message names the operator, or what else is in the way."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to capture: ``call(*fixed, *inputs)``, or ``call([*inputs])`` where it is ``packed``, as pieces are.
+
+    ``inputs`` hold legal values: the backend runs the call with them, also more than once. ``weights`` are the module's
+    tensors that it reads where they are. What the run writes to the module is the caller's to keep and restore.
+    """
+
+    call: Callable[..., Any]
+    inputs: tuple[torch.Tensor, ...]
+    fixed: tuple[Any, ...] = ()
+    weights: tuple[torch.Tensor, ...] = ()
+    packed: bool = False
+    label: str = ""
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """The call itself, with other inputs in the place of its own."""
+        return self.call(list(inputs)) if self.packed else self.call(*self.fixed, *inputs)
+
+
+class Capture(Protocol):
+    """One captured run. Its replays, and those of captures of the same session, must not overlap in time."""
+
+    inputs: tuple[torch.Tensor, ...]
+    """Fixed memory; what they hold when `replay` is called is what it computes with. A replay may overwrite them."""
+    result: Any
+    """What the call returned: its containers, with tensors in fixed memory that the next replay overwrites."""
+    bytes: int
+    """Of memory that the capture needs for itself while it replays; captures of a session may share it."""
+    live: tuple[str, ...]
+    """The operators that run as they are within the replay, with memory of their own, since they cannot be captured."""
+
+    def replay(self) -> None:
+        """Run again. Called with gradients off."""
+
+    def release(self) -> None:
+        """Give its memory back; it is not replayed any more."""
+
+
+class Session(Protocol):
+    """Captures that share memory, made within one window. Give it the largest first."""
+
+    bytes: int
+    """Of memory that all its captures hold together."""
+
+    def capture(self, job: Job) -> Capture:
+        """Raises CannotCapture; what the failed attempt held is given back."""
+
+
+class GraphBackend(Protocol):
+    """A kind of captures. Opening a session is legal only while the gate (`monitor`) is open."""
+
+    name: str
+
+    def session(self) -> AbstractContextManager[Session]:
+        """The window of one warm-up's captures. Raises CapturingDisabled (SW601)."""
