@@ -31,7 +31,7 @@ LAYERS = [
     {"built"},
     {"verify"},
     {"saved"},
-    {"diagnose"},
+    {"diagnose", "captures"},
     {"refuse"},
     {"plan"},
     {"build"},

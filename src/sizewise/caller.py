@@ -20,7 +20,7 @@ from .program import Program, size_variable
 from .split import Piece, SplitCall, Step, is_size
 from .trace import TracedGraph
 from .traced import GraphInput, Output
-from .traced.outputs import find_class
+from .traced.outputs import container_source
 from .weights import named_tensor
 
 
@@ -215,26 +215,7 @@ class _CallerWriter:
             return self._argument_text(template.value)
         paths = _parts(template, path)
         children = [self._output(child, part) for child, part in zip(template.children, paths, strict=True)]
-        return self._container(template, children)
-
-    def _container(self, template: Output, children: list[str]) -> str:
-        items = ", ".join(children)
-        if template.kind == "tuple":
-            return f"({items}{',' if len(children) == 1 else ''})"
-        if template.kind == "list":
-            return f"[{items}]"
-        if template.kind == "dict":
-            pairs = ", ".join(f"{key!r}: {child}" for key, child in zip(template.keys, children, strict=True))
-            if template.cls == "builtins:dict":
-                return f"{{{pairs}}}"
-            return f"{self._bind('const', find_class(template.cls))}({{{pairs}}})"
-        cls = self._bind("const", find_class(template.cls))
-        if template.kind == "namedtuple":
-            return f"{cls}({items})"
-        if template.kind == "structseq":
-            return f"{cls}(({items},))"
-        pairs = ", ".join(f"{key}={child}" for key, child in zip(template.keys, children, strict=True))
-        return f"{cls}({pairs})"
+        return container_source(template, children, lambda cls: self._bind("const", cls))
 
 
 def _overload(target: Any) -> Any:

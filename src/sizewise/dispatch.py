@@ -17,6 +17,7 @@ import torch
 from . import ambient
 from .calls import Leaf, Shell, Signature
 from .dims import Dim
+from .graphs.bucket import MISSED
 from .guards import Snapshot
 from .program import Program
 from .program import size_variable as program_size
@@ -55,7 +56,11 @@ class Entry:
         snapshot: Snapshot,
         device_type: str,
         state: tuple[Any, ...],
+        captures: Mapping[Any, Any] | None = None,
+        count: Callable[[], Any] | None = None,
     ) -> None:
+        """``captures`` gives the function that serves a size, or None (`buckets.Buckets`); ``count`` counts a call
+        that the program serves."""
         self.program = program
         self.signature = signature
         self.weights = weights
@@ -63,9 +68,25 @@ class Entry:
         self.snapshot = snapshot
         self.device_type = device_type
         self.state = state
+        self.captures = captures
+        self.count = count
         self.source, scope = _EntryWriter(self).write()
         exec(compile(self.source, "<sizewise entry>", "exec"), scope)
         self.call: Callable[..., Any] = scope["entry"]
+
+    def serving(self, captures: Mapping[Any, Any] | None, count: Callable[[], Any]) -> Entry:
+        """The same, with captures in front of the program, and with calls counted."""
+        return Entry(
+            self.program,
+            self.signature,
+            self.weights,
+            self.watched,
+            self.snapshot,
+            self.device_type,
+            self.state,
+            captures,
+            count,
+        )
 
     def check_module(self) -> None:
         """Compare what the trace took for granted about the module. Raises Stale (SW503)."""
@@ -247,27 +268,51 @@ class _EntryWriter:
         self.miss_if(f"sw_shares(({', '.join(tensors)},))")
 
     def run(self) -> None:
-        sizes = [size_variable(name) for name in self.program.size_names]
-        arguments = [self.variables[path] for path in self.program.arguments]
-        call = f"({', '.join(['sw_fetch()', *sizes, *arguments])})"
-        variants = self.program.variants
-        if len(variants) == 1:
-            self.scope["sw_program"] = variants[0].call
-            target = "sw_program"
-        else:
-            first = sizes[0]
-            self.scope["sw_variants"] = self._table()
-            target = f"sw_variants[{first}]"
+        serve = self._serve()
         self.lines += [
             "sw_check_module()",
             "if not sw_is_grad_enabled():",
-            f"    return {target}{call}",
+            *(f"    {line}" for line in serve),
             "sw_set_grad_enabled(False)",
             "try:",
-            f"    return {target}{call}",
+            *(f"    {line}" for line in serve),
             "finally:",
             "    sw_set_grad_enabled(True)",
         ]
+
+    def _serve(self) -> list[str]:
+        """The lines that end in the result: from a capture where one serves this size, or else from the program."""
+        sizes = [size_variable(name) for name in self.program.size_names]
+        arguments = [self.variables[path] for path in self.program.arguments]
+        target = self._program(sizes)
+        entry = self.entry
+        if entry.captures is None and entry.count is None:
+            return [f"return {target}({', '.join(['sw_fetch()', *sizes, *arguments])})"]
+        lines = ["sw_weights = sw_fetch()"]
+        if entry.captures is not None:
+            self.scope |= {"sw_captures": entry.captures, "sw_MISSED": MISSED}
+            key = sizes[0] if len(sizes) == 1 else f"({''.join(f'{size}, ' for size in sizes)})"
+            lines += [
+                f"sw_replay = sw_captures[{key}]",
+                "if sw_replay is not None:",
+                f"    sw_result = sw_replay({', '.join(['sw_weights', *arguments])})",
+                "    if sw_result is not sw_MISSED:",
+                "        return sw_result",
+            ]
+        lines.append(f"sw_result = {target}({', '.join(['sw_weights', *sizes, *arguments])})")
+        if entry.count is not None:
+            self.scope["sw_count"] = entry.count
+            lines.append("sw_count()")
+        return [*lines, "return sw_result"]
+
+    def _program(self, sizes: Sequence[str]) -> str:
+        """The expression of what runs the program at a size."""
+        variants = self.program.variants
+        if len(variants) == 1:
+            self.scope["sw_program"] = variants[0].call
+            return "sw_program"
+        self.scope["sw_variants"] = self._table()
+        return f"sw_variants[{sizes[0]}]"
 
     def _table(self) -> Mapping[int, Any] | _Lookup:
         dim = self.traced.dims[self.program.size_names[0]]

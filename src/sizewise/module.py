@@ -27,6 +27,7 @@ from .locks import ForkLock
 from .traced.registries import REGISTRIES
 
 if TYPE_CHECKING:
+    from .captures import Captures
     from .config.compilation import CompilationConfig
     from .plan import Plan
     from .report import Report
@@ -62,6 +63,7 @@ class Generation:
 
     built: Built
     calls: tuple[Callable[..., Any], ...]
+    captures: Captures | None = None
 
     def refuse_stale(self) -> None:
         """Raises Stale (SW503) where the module is no longer what every program was built for."""
@@ -112,7 +114,6 @@ class CompiledModule(Face):
         own["_sw_generation"] = None
         own["_sw_counters"] = Counters()
         own["_sw_timeline"] = Timeline()
-        own["_sw_count_call"] = own["_sw_counters"].adder("calls_program")
 
     # -- serving
 
@@ -135,7 +136,6 @@ class CompiledModule(Face):
             for call in generation.calls:
                 result = call(*args, **kwargs)
                 if result is not MISS:
-                    self._sw_count_call()
                     return result
         except TypeError:
             # Either the arguments do not fit the signature, which bind says better, or a real problem.
@@ -223,10 +223,11 @@ class CompiledModule(Face):
                     self._sw_timeline.phase("warmup", calls=len(calls)),
                 ):
                     built = self._build(calls)
+                    captures = self._capture(built)
             except BaseException:
                 self.__dict__["_sw_state"] = before if before == READY else NEW
                 raise
-            self._install(built)
+            self._install(built, captures)
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
@@ -242,19 +243,35 @@ class CompiledModule(Face):
         options = self._sw_options
         module = self.__dict__["__wrapped__"]
         plan = make_plan(module, self._sw_owner, signature, options.dynamic_shapes, options.config, calls)
-        target = Target(
-            module,
+        return self._sw_target(plan.device_type), plan
+
+    def _sw_target(self, device_type: str) -> Target:
+        return Target(
+            self.__dict__["__wrapped__"],
             self._sw_owner,
-            signature,
+            self._sw_signature(),
             self._sw_method,
             self._sw_original(),
-            plan.device_type,
+            device_type,
             self._sw_prepare_twin,
         )
-        return target, plan
 
-    def _install(self, built: Built) -> None:
-        self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in built.entries))
+    def _capture(self, built: Built) -> Captures | None:
+        """The captures of ``built``, as its settings ask for them."""
+        from .captures import capture, wanted
+        from .graphs.tape import TapeBackend
+
+        asked = wanted(built, self._sw_options.config, {})
+        if asked is None:
+            return None
+        target = self._sw_target(built.entries[0].device_type)
+        return capture(target, built, asked, TapeBackend(), self._sw_counters, self._sw_timeline)
+
+    def _install(self, built: Built, captures: Captures | None) -> None:
+        count = self._sw_counters.adder("calls_program")
+        buckets = captures.buckets if captures is not None else [None] * len(built.entries)
+        serving = [entry.serving(found, count) for entry, found in zip(built.entries, buckets, strict=True)]
+        self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in serving), captures)
         self.__dict__["_sw_state"] = READY
 
     def refresh(self) -> CompiledModule:
@@ -320,7 +337,7 @@ class CompiledModule(Face):
         with self._sw_lock, self._sw_timeline.phase("load"):
             module, forward = self.__dict__["__wrapped__"], self._sw_replaced
             built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
-            self._install(built)
+            self._install(built, self._capture(built))
         return self
 
     def reset(self) -> None:

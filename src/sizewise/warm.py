@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PATIENCE = 600.0
 """Seconds to wait for another process that builds the same programs, before building them here as well."""
 _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
-_SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path", *manifest.NOT_KEPT)
+_SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path", "cudagraph_mode", *manifest.NOT_KEPT)
 
 
 def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timeline) -> Built:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import config as errors
-from . import checks, sizes
+from . import captures, checks, sizes
 from .modes import CompilationMode, CUDAGraphMode
 
 if TYPE_CHECKING:
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 DEFAULT_SPLITTING_OPS = ("sizewise::attention",)
 
-_NO_CAPTURES = "Sizewise captures nothing yet"
 _NO_ENCODER = "Sizewise has no encoder graphs yet"
 NOT_YET = {
-    "cudagraph_capture_sizes": _NO_CAPTURES,
-    "max_cudagraph_capture_size": _NO_CAPTURES,
-    "allow_partial": _NO_CAPTURES,
     "encoder_cudagraph_token_budgets": _NO_ENCODER,
     "encoder_cudagraph_max_vision_items_per_batch": _NO_ENCODER,
     "encoder_cudagraph_max_frames_per_batch": _NO_ENCODER,
     "custom_ops": "Sizewise has no custom operators to switch yet",
 }
 """Field -> why any value but its default would be ignored."""
+_ABOUT_CAPTURES = ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "allow_partial")
 
 
 class Change(NamedTuple):
@@ -66,6 +63,11 @@ class Context:
     device: str
 
     @property
+    def kind(self) -> str:
+        """The device without its number."""
+        return str(self.device).split(":", maxsplit=1)[0]
+
+    @property
     def first_dim(self) -> tuple[str, int, int] | None:
         for name, (minimum, maximum) in (self.dims or {}).items():
             return name, minimum, maximum
@@ -76,7 +78,7 @@ Rule = Callable[["CompilationConfig", Context], Iterable[Fill]]
 
 
 def supported_device(config: CompilationConfig, context: Context) -> Iterable[Fill]:
-    if str(context.device).split(":")[0] not in DEVICES:
+    if context.kind not in DEVICES:
         raise errors.UnsupportedDevice(device=str(context.device), legal=", ".join(DEVICES))
     return ()
 
@@ -85,17 +87,15 @@ def available(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     """Refuses what would be accepted and then ignored."""
     if config.mode is not CompilationMode.PIECEWISE:
         raise _not_yet("mode", config.mode.name, "PIECEWISE is the only mode so far")
-    if config.cudagraph_mode not in (None, CUDAGraphMode.NONE):
-        raise _not_yet("cudagraph_mode", config.cudagraph_mode.name, _NO_CAPTURES)
+    if config.cudagraph_mode not in (None, CUDAGraphMode.NONE, CUDAGraphMode.FULL):
+        raise _not_yet("cudagraph_mode", config.cudagraph_mode.name, "FULL and NONE are the only modes so far")
+    if config.cudagraph_mode is CUDAGraphMode.FULL and context.kind != "cpu":
+        raise _not_yet("cudagraph_mode", "FULL", f"compiled modules on {context.kind} capture nothing so far")
     for field, why in NOT_YET.items():
         value = getattr(config, field)
         if value != type(config).model_fields[field].get_default(call_default_factory=True):
             raise _not_yet(field, value, why)
     return ()
-
-
-def no_captures(config: CompilationConfig, context: Context) -> Iterable[Fill]:
-    yield Fill("cudagraph_mode", CUDAGraphMode.NONE, _NO_CAPTURES)
 
 
 def platform_backend(config: CompilationConfig, context: Context) -> Iterable[Fill]:
@@ -106,6 +106,48 @@ def platform_backend(config: CompilationConfig, context: Context) -> Iterable[Fi
 def attention_splits(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     if config.splitting_ops is None:
         yield Fill("splitting_ops", list(DEFAULT_SPLITTING_OPS), "attention stays out of compiled pieces")
+
+
+def capture_mode(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Captures where there is something that captures; sizes that were listed ask for them."""
+    if config.cudagraph_mode is not None:
+        return
+    listed = [name for name in _ABOUT_CAPTURES if getattr(config, name)]
+    if listed and context.kind == "cpu":
+        yield Fill("cudagraph_mode", CUDAGraphMode.FULL, f"{listed[0]} is set")
+    else:
+        yield Fill("cudagraph_mode", *captures.default_mode(context.dims, context.kind, config.backend))
+
+
+def captures_have_a_mode(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Refuses settings about captures where nothing is captured."""
+    for field in _ABOUT_CAPTURES if config.cudagraph_mode is CUDAGraphMode.NONE else ():
+        if getattr(config, field):
+            value, why = getattr(config, field), "cudagraph_mode is NONE"
+            raise errors.SettingWithoutEffect(field=field, value=value, why=why)
+    return ()
+
+
+def capture_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """The sizes to capture, within the dims."""
+    if config.cudagraph_mode is CUDAGraphMode.NONE or context.dims is None:
+        return
+    listed = config.cudagraph_capture_sizes
+    if listed is not None:
+        for _ in captures.capture_points(listed, context.dims):
+            pass
+    elif config.max_cudagraph_capture_size is not None:
+        if context.first_dim is None or len(context.dims) > 1:
+            why = "it is one number, for one dim"
+            maximum = config.max_cudagraph_capture_size
+            raise errors.SettingWithoutEffect(field="max_cudagraph_capture_size", value=maximum, why=why)
+        name, low, high = context.first_dim
+        sizes.check_within("max_cudagraph_capture_size", [config.max_cudagraph_capture_size], name, low, high)
+        settled = config.post_init_cudagraph_sizes(min_size=low, max_size=high)
+        yield Fill("cudagraph_capture_sizes", settled.cudagraph_capture_sizes, "vLLM's list up to the maximum")
+    elif context.dims:
+        found = captures.default_sizes(context.dims)
+        yield Fill("cudagraph_capture_sizes", found, f"at most {captures.MOST}, from small to the largest")
 
 
 def settled_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]:
@@ -140,9 +182,11 @@ def inductor_options(config: CompilationConfig, context: Context) -> Iterable[Fi
 RULES: tuple[Rule, ...] = (
     supported_device,
     available,
-    no_captures,
     platform_backend,
     attention_splits,
+    capture_mode,
+    captures_have_a_mode,
+    capture_sizes,
     settled_sizes,
     sizes_within_first_dim,
     inductor_options,

@@ -24,3 +24,12 @@ class CapturingFlagNotBool(CaptureError, TypeError):
     code = "SW603"
     message = "The capture gate is opened with True and closed with False. Seen: {value!r} ({kind})."
     remedy = "give a bool."
+
+
+class CaptureRefused(CaptureError, RuntimeError):
+    code = "SW621"
+    message = "{owner} cannot be captured at {sizes}, which cudagraph_capture_sizes lists: {why}."
+    remedy = (
+        "leave the size out of the list; with allow_partial=True calls of this size run the program, and the report "
+        "says so."
+    )

@@ -316,6 +316,12 @@ class UnknownCompileRange(ConfigError, ValueError):
 # -- sizes that this machine cannot run
 
 
+class CaptureSizesOfOtherDims(ConfigError, ValueError):
+    code = "SW141"
+    message = "cudagraph_capture_sizes={sizes!r} do not fit what is declared: {dims}."
+    remedy = "{todo}."
+
+
 class NotEnoughMemory(ConfigError, MemoryError):
     code = "SW140"
     message = (

@@ -7,7 +7,8 @@ the caller's (`bucket`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,9 +35,10 @@ class Job:
     packed: bool = False
     label: str = ""
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> Any:
-        """The call itself, with other inputs in the place of its own."""
-        return self.call(list(inputs)) if self.packed else self.call(*self.fixed, *inputs)
+    def run(self, inputs: Sequence[torch.Tensor], call: Callable[..., Any] | None = None) -> Any:
+        """Call it with ``inputs`` in the place of its own; ``call`` is what stands in for its callable."""
+        call = call or self.call
+        return call(list(inputs)) if self.packed else call(*self.fixed, *inputs)
 
 
 class Capture(Protocol):
@@ -75,3 +77,18 @@ class GraphBackend(Protocol):
 
     def session(self) -> AbstractContextManager[Session]:
         """The window of one warm-up's captures. Raises CapturingDisabled (SW601)."""
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a result or in arguments, whatever holds it."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_of(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_of(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from tensors_of(getattr(value, each.name))

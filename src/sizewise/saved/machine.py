@@ -11,7 +11,7 @@ import torch
 
 from .._version import __version__
 
-FORMAT = 3
+FORMAT = 4
 """Raised when programs are written otherwise; others are passed over."""
 
 

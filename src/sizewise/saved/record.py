@@ -16,7 +16,7 @@ from ..effects import Effects
 from ..guards import PlacesPlan
 from ..guards.places import Places
 from ..program import Program, StepName
-from ..traced import Assumption, GraphInput, Output, Traced, files
+from ..traced import Assumption, GraphInput, Output, SizeFunction, Traced, files
 from ..traced.code import TracedCode
 from .values import NotWritable, Unreadable, decode, encode
 
@@ -193,8 +193,10 @@ def _write_output(output: Output) -> Json:
         written["index"] = output.index
     if output.path:
         written["path"] = output.path
-    if output.kind == "constant":
-        written["value"] = encode(output.value)
+    if output.value is not None:
+        written["value"] = _write_size(output.value) if output.kind == "graph" else encode(output.value)
+    if output.shape is not None:
+        written["shape"] = [_write_size(size) for size in output.shape]
     if output.cls:
         written["class"] = output.cls
     if output.keys:
@@ -204,15 +206,25 @@ def _write_output(output: Output) -> Json:
     return written
 
 
+def _write_size(size: Any) -> Any:
+    return [size.source, list(size.dims)] if isinstance(size, SizeFunction) else encode(size)
+
+
+def _read_size(data: Any) -> Any:
+    return SizeFunction(data[0], tuple(data[1])) if isinstance(data, list) else decode(data)
+
+
 def _read_output(data: Json) -> Output:
+    value = data.get("value")
     return Output(
         data["kind"],
         data.get("index", -1),
         data.get("path", ""),
-        decode(data.get("value")),
+        _read_size(value) if data["kind"] == "graph" else decode(value),
         data.get("class", ""),
         decode(data["keys"]) if "keys" in data else (),
         tuple(_read_output(child) for child in data.get("children", ())),
+        tuple(map(_read_size, data["shape"])) if "shape" in data else None,
     )
 
 

@@ -19,7 +19,7 @@ from ..traced.files import digests_of
 from ..traced.paths import MODULE, argument_path, module_path
 from . import dynamo
 from .lines import node_location, whole_path
-from .outputs import read_template
+from .outputs import read_template, with_sizes
 from .problems import asserted_at, data_dependent, side_effect
 from .shapes import GENERAL_WAY_OUT, SymbolTable, expression, settle, way_out
 
@@ -67,7 +67,7 @@ def interpret(
         owner=owner,
         graph=raw.graph,
         inputs=inputs,
-        template=_template(raw, module, inputs, owner),
+        template=_template(raw, module, symbols, owner),
         spec=spec,
         dims=dict(dims),
         policy=dict(policy),
@@ -357,7 +357,7 @@ def _use_symbol_inputs(graph: fx.GraphModule) -> None:
             graph.graph.erase_node(node)
 
 
-def _template(raw: dynamo.RawTrace, module: nn.Module, inputs: list[GraphInput], owner: str) -> Output:
+def _template(raw: dynamo.RawTrace, module: nn.Module, symbols: SymbolTable, owner: str) -> Output:
     known: dict[int, tuple[str, str]] = {}
     for name, tensor in [
         *module.named_parameters(remove_duplicate=False),
@@ -371,7 +371,10 @@ def _template(raw: dynamo.RawTrace, module: nn.Module, inputs: list[GraphInput],
         return _promote_view(value, raw)
 
     markers = (dynamo.is_int_marker, dynamo.holds_marker)
-    return read_template(raw.result, raw.markers, markers, known, view_of_input, owner)
+    template = read_template(raw.result, raw.markers, markers, known, view_of_input, owner)
+    outputs = next(reversed(raw.graph.graph.nodes)).args[0]
+    values = [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
+    return with_sizes(template, values, lambda value: _size(value, symbols))
 
 
 def _promote_view(value: torch.Tensor, raw: dynamo.RawTrace) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from ..calls import CONSTANT_TYPES
 from ..errors import trace as errors
 from ..traced.outputs import Output, find_class
+from ..traced.sizes import SizeFunction
 
 
 def read_template(
@@ -39,6 +40,17 @@ def read_template(
     by_id = {id(marker): index for index, marker in enumerate(markers) if isinstance(marker, torch.Tensor)}
     reader = _Reader(by_id, *is_marker, known_tensors, view_of_input, owner)
     return reader.read(result, "the result")
+
+
+def with_sizes(template: Output, values: Sequence[Any], size: Callable[[Any], int | SizeFunction]) -> Output:
+    """``template`` with the shapes of its tensors; ``values`` are torch's stand-ins for the graph's outputs."""
+    if template.kind != "graph":
+        children = tuple(with_sizes(child, values, size) for child in template.children)
+        return dataclasses.replace(template, children=children)
+    value = values[template.index]
+    if isinstance(value, torch.Tensor):
+        return dataclasses.replace(template, shape=tuple(map(size, value.shape)))
+    return dataclasses.replace(template, value=size(value) if isinstance(value, torch.SymInt) else value)
 
 
 @dataclass

@@ -6,11 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..calls import Call
 from ..dims import Dim, DimSpec
-from ..trace import TracedGraph
+from ..traced import Traced
+
+if TYPE_CHECKING:
+    from ..trace import TracedGraph
 
 MANY_DIMS = 2
 """Dims up to which every combination of sizes is tried."""
@@ -64,6 +69,14 @@ def critical_sizes(traced: TracedGraph) -> list[dict[str, int]]:
     return list(found.values())
 
 
+def in_range(traced: Traced, sizes: Mapping[str, int]) -> bool:
+    """Whether ``traced`` is about these sizes: in its ranges, and equal where it found dims to be equal."""
+    if any(name in traced.dims and size not in traced.dims[name] for name, size in sizes.items()):
+        return False
+    related = [assumption.relation for assumption in traced.assumptions if assumption.relation]
+    return all(sizes[first] == sizes[second] for first, second in related)
+
+
 def resized(call: Call, spec: DimSpec, sizes: Mapping[str, int]) -> Call:
     """The call's own values, cut or repeated to ``sizes``."""
     values = {}
@@ -85,7 +98,7 @@ def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch
     values = {}
     for leaf in call.tensors():
         tensor = leaf.value
-        mask = _is_mask(tensor)
+        mask = is_mask(tensor)
         axes = spec.get(leaf.path, {})
         for axis, dim in axes.items():
             if mask:
@@ -95,7 +108,7 @@ def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch
     return call.with_values(values)
 
 
-def _is_mask(tensor: torch.Tensor) -> bool:
+def is_mask(tensor: torch.Tensor) -> bool:
     """Few values in rows: where they stand in a row means something (padding is at one end, say)."""
     is_float = tensor.is_floating_point() or tensor.is_complex()
     return tensor.ndim >= 2 and not is_float and tensor.numel() > 0 and tensor.unique().numel() <= 2

@@ -20,17 +20,9 @@ from ..traced import Traced
 from .exact import ExactReference
 from .machine import allocation_failure
 from .memory import Budget
-from .samples import critical_sizes, probe_sizes, resized, sample, sizes_in_words
+from .samples import critical_sizes, in_range, probe_sizes, resized, sample, sizes_in_words
 from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
-
-
-def in_range(traced: Traced, sizes: Mapping[str, int]) -> bool:
-    """Whether ``traced`` is about these sizes: in its ranges, and equal where it found dims to be equal."""
-    if any(name in traced.dims and size not in traced.dims[name] for name, size in sizes.items()):
-        return False
-    related = [assumption.relation for assumption in traced.assumptions if assumption.relation]
-    return all(sizes[first] == sizes[second] for first, second in related)
 
 
 Runner = Callable[[Call], Any]

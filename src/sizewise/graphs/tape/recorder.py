@@ -19,16 +19,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..backend import CannotCapture, Job, tensors_of
 from .rebind import rebound, scope_of
 
 _KERNEL = re.compile(r"kernel(_\d+)?")
 _PIECE, _OPERATOR = re.compile(r"piece_\d+"), re.compile(r"op_\d+")
 BEFORE, AFTER = -1, 1 << 60
 """The times of arguments, which are written before the first step, and of results, read after the last."""
-
-
-class NotRecordable(Exception):
-    """Internal: a run cannot be replayed from a tape; the message names the operator, or what else is in the way."""
 
 
 @dataclass
@@ -61,24 +58,31 @@ class Recording:
     result: Any = None
     known: dict[int, str] = field(default_factory=dict)
     """Storages that are not the tape's: of the module's tensors and of constants."""
-    weights: list[torch.Tensor] = field(default_factory=list)
 
 
-def record(
-    call: Callable[..., Any], weights: Sequence[torch.Tensor], sizes: Sequence[int], arguments: Sequence[torch.Tensor]
-) -> Recording:
-    """Run a variant's ``call(weights, *sizes, *arguments)`` and write down what it does.
+def record(job: Job) -> Recording:
+    """Run a job once and write down what it does.
 
-    ``arguments`` are plain contiguous tensors; their memory becomes the tape's. The run writes what the program writes:
+    Its inputs are plain contiguous tensors; their memory becomes the tape's. The run writes what the program writes:
     the caller keeps and restores the module's state.
 
     Raises:
-        NotRecordable.
+        CannotCapture.
     """
-    recorder = _Recorder(weights, arguments)
-    scope = scope_of(call)
+    recorder = _Recorder(job.weights, job.inputs)
+    with torch.no_grad(), recorder:
+        recorder.recording.result = job.run(job.inputs, _recorded(job, recorder))
+    recorder.refuse_escapes()
+    return recorder.recording
+
+
+def _recorded(job: Job, recorder: _Recorder) -> Callable[..., Any]:
+    """The job's call, a piece or a program's caller, with recorders in the place of what it calls."""
+    scope = scope_of(job.call)
     if scope is None:
-        raise NotRecordable("the program is no generated function")
+        raise CannotCapture("the program is no generated function")
+    if job.packed:
+        return recorder.piece("the piece", job.call)
     names: dict[str, Any] = {}
     for name, value in scope.items():
         if _PIECE.fullmatch(name):
@@ -87,10 +91,7 @@ def record(
             names[name] = recorder.around(_name_of(value), value)
         elif isinstance(value, torch.Tensor):
             recorder.know(value, name)
-    with torch.no_grad(), recorder:
-        recorder.recording.result = rebound(call, names)(list(weights), *sizes, *arguments)
-    recorder.refuse_escapes()
-    return recorder.recording
+    return rebound(job.call, names)
 
 
 class _Recorder(TorchDispatchMode):
@@ -98,7 +99,7 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, weights: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         super().__init__()
-        self.recording = Recording(arguments=list(arguments), weights=list(weights))
+        self.recording = Recording(arguments=list(arguments))
         self._within = 0
         self._escaped: list[str] = []
         for index, tensor in enumerate(weights):
@@ -125,7 +126,7 @@ class _Recorder(TorchDispatchMode):
         if buffer is not None:
             buffer.last = len(self.recording.steps)
         elif cdata not in self.recording.known:
-            raise NotRecordable(f"{name} is given memory that is neither the tape's nor the module's")
+            raise CannotCapture(f"{name} is given memory that is neither the tape's nor the module's")
 
     def allocate(self, original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         def run(*args: Any) -> torch.Tensor:
@@ -141,7 +142,7 @@ class _Recorder(TorchDispatchMode):
         """``function`` as a step. Results that are no views of what is known are copied at each replay."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            for tensor in _tensors((args, kwargs)):
+            for tensor in tensors_of((args, kwargs)):
                 self._use(tensor, name)
             with self._step():
                 result = function(*args, **kwargs)
@@ -160,7 +161,7 @@ class _Recorder(TorchDispatchMode):
                 self._refuse_odd(step.name, value)
                 self._own(value, len(self.recording.steps))
             elif not isinstance(value, torch.Tensor) and value is not None:
-                raise NotRecordable(f"{step.name} gives a {type(value).__name__}, which may depend on data")
+                raise CannotCapture(f"{step.name} gives a {type(value).__name__}, which may depend on data")
         written = getattr(getattr(step.run, "_schema", None), "is_mutable", True)
         if any(value is not None for value in fresh):
             step.results = fresh
@@ -171,7 +172,7 @@ class _Recorder(TorchDispatchMode):
     @staticmethod
     def _refuse_odd(name: str, value: torch.Tensor) -> None:
         if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
-            raise NotRecordable(f"{name} gives a tensor that is not a plain one on the CPU")
+            raise CannotCapture(f"{name} gives a tensor that is not a plain one on the CPU")
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
@@ -192,7 +193,7 @@ class _Recorder(TorchDispatchMode):
         def run(inputs: list[Any]) -> Any:
             given, escaped = tuple(inputs), len(self._escaped)
             steps, buffers = len(self.recording.steps), dict(self.recording.buffers)
-            with contextlib.suppress(NotRecordable):
+            with contextlib.suppress(CannotCapture):
                 result = inner(list(given)) if inner is not None else None
                 if inner is not None and len(self._escaped) == escaped:
                     return result
@@ -228,7 +229,7 @@ class _Recorder(TorchDispatchMode):
 
     def refuse_escapes(self) -> None:
         if self._escaped:
-            raise NotRecordable(f"{self._escaped[0]} runs outside of what is recorded")
+            raise CannotCapture(f"{self._escaped[0]} runs outside of what is recorded")
 
 
 class _Externs:
@@ -246,16 +247,6 @@ def _is_view(func: Any) -> bool:
     if schema is None or schema.is_mutable or not schema.returns:
         return False
     return all(value.alias_info is not None for value in schema.returns)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
 
 
 def _name_of(operator: Any) -> str:

@@ -1,7 +1,8 @@
-"""A recording bound to memory: one function that copies arguments in, makes the calls and copies results out."""
+"""A recording bound to memory: one function that makes the calls, and nothing else."""
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,123 +10,119 @@ from typing import Any
 
 import torch
 
-from ...traced import Output
+from ..backend import CannotCapture, tensors_of
 from .memory import place
 from .recorder import AFTER, BEFORE, Recording, Step
-from .result import ResultWriter
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tape:
-    """``replay(*arguments)`` gives what the program gives at this size, in tensors of the caller's own.
+    """A capture (`backend.Capture`): ``replay()`` makes the calls of one run again, on the arena's memory."""
 
-    It is called under ``torch.no_grad()``, as programs are, with tensors of the shapes and dtypes it was recorded with.
-    Replays on one arena must not overlap in time. ``weights`` are bound as they were: `is_current` says whether they
-    still are.
-    """
-
-    replay: Callable[..., Any]
-    steps: int
-    live: tuple[str, ...]
-    """The names of the steps that allocate, since they have no form that writes to given memory."""
+    inputs: tuple[torch.Tensor, ...]
+    result: Any
     bytes: int
     """Of the arena, for arguments, intermediates and results; those of live steps come on top."""
-    weights: tuple[torch.Tensor, ...]
-    addresses: tuple[int, ...]
+    live: tuple[str, ...]
+    """The names of the steps that allocate, since they have no form that writes to given memory."""
+    steps: int
+    replay: Callable[[], None]
 
-    def is_current(self, weights: Sequence[torch.Tensor]) -> bool:
-        """Whether these are the tensors that were bound, at the addresses that were."""
-        return len(weights) == len(self.weights) and all(
-            now is bound and now.data_ptr() == address
-            for now, bound, address in zip(weights, self.weights, self.addresses, strict=True)
-        )
+    def release(self) -> None:
+        self.inputs, self.result, self.replay = (), None, _released
 
 
 class Arena:
     """One block of memory that tapes share, since one replays at a time. ``bytes``: the largest that asks for room."""
 
     def __init__(self, bytes: int) -> None:
-        # Outside of inference mode: what is made there could not be written by calls outside of it.
-        with torch.inference_mode(False):
-            self._block = torch.empty(bytes, dtype=torch.uint8)
+        self._block = torch.empty(bytes, dtype=torch.uint8)
 
     @property
     def bytes(self) -> int:
         return self._block.numel()
 
-    def view(self, like: torch.Tensor, offset: int) -> torch.Tensor:
-        """A tensor of ``like``'s type, sizes and strides; its storage begins ``offset`` bytes into the block."""
-        start = offset // like.element_size() + like.storage_offset()
-        with torch.inference_mode(False):
-            empty = torch.empty(0, dtype=like.dtype)
-            return empty.set_(self._block.untyped_storage(), start, like.shape, like.stride())
+    def move(self, tensor: torch.Tensor, offset: int) -> None:
+        """Put ``tensor``, as it is laid out in its storage, into the block: its storage begins at ``offset`` bytes."""
+        start = offset // tensor.element_size() + tensor.storage_offset()
+        tensor.set_(self._block.untyped_storage(), start, tensor.shape, tensor.stride())
 
 
-class Layout:
-    """Where the buffers of a recording lie, and how much they take together."""
-
-    def __init__(self, recording: Recording, kept: Sequence[torch.Tensor]) -> None:
-        for tensor in kept:
-            recording.buffers[tensor.untyped_storage()._cdata].last = AFTER
-        self._keys = list(recording.buffers)
-        spans = [(b.storage.nbytes(), b.first, max(b.first, b.last)) for b in recording.buffers.values()]
-        offsets, self.bytes = place(spans)
-        self.offsets = dict(zip(self._keys, offsets, strict=True))
-
-
-def bind(recording: Recording, template: Output, arena: Arena | None = None, label: str = "") -> Tape:
-    """``recording`` as a tape on ``arena``, or on one of its own.
+def bind(recording: Recording, arena: Arena, label: str = "") -> Tape:
+    """``recording`` as a tape on ``arena``. The recording's tensors are moved there.
 
     Raises:
-        NotRecordable: of its result, one tensor is an argument or shares memory with another.
+        CannotCapture: of its result, one tensor is a view of an argument, or shares memory with another.
         ArenaTooSmall.
     """
-    result = ResultWriter(recording)
-    text = result.write(template, recording.result)
-    layout = Layout(recording, list(result.kept.values()))
-    if arena is None:
-        arena = Arena(layout.bytes)
-    if arena.bytes < layout.bytes:
-        raise ArenaTooSmall(f"{layout.bytes} bytes are needed, and there are {arena.bytes}")
-    writer = _Writer(recording, layout, arena)
-    source, scope = writer.write(result, text)
-    filename = f"<sizewise tape {label}>"
+    kept = _own_results(recording)
+    for tensor in kept:
+        recording.buffers[tensor.untyped_storage()._cdata].last = AFTER
+    spans = [(b.storage.nbytes(), b.first, max(b.first, b.last)) for b in recording.buffers.values()]
+    offsets, size = place(spans)
+    if arena.bytes < size:
+        raise ArenaTooSmall(size)
+    writer = _Writer(recording)
+    source, scope = writer.write()
+    moved = {id(tensor): tensor for tensor in (*writer.tensors, *recording.arguments, *kept)}
+    at = dict(zip(recording.buffers, offsets, strict=True))
+    # All addresses first: moving a tensor may free the storage that another is known by.
+    places = [(tensor, at.get(tensor.untyped_storage()._cdata)) for tensor in moved.values()]
+    for tensor, offset in places:
+        if offset is not None:
+            arena.move(tensor, offset)
+    filename = f"<sizewise tape {label} {next(_numbers)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)
-    weights = tuple(recording.weights)
-    return Tape(
-        scope["replay"],
-        len(recording.steps),
-        tuple(step.name for step in recording.steps if step.results is not None),
-        layout.bytes,
-        weights,
-        tuple(tensor.data_ptr() for tensor in weights),
-    )
+    live = tuple(step.name for step in recording.steps if step.results is not None)
+    return Tape(tuple(recording.arguments), recording.result, size, live, len(recording.steps), scope["replay"])
 
 
 class ArenaTooSmall(Exception):
-    """Internal: a recording needs more memory than the arena has."""
+    """Internal: a recording needs ``bytes``, which is more than the arena has."""
+
+    def __init__(self, bytes: int) -> None:
+        super().__init__(f"{bytes} bytes are needed")
+        self.bytes = bytes
+
+
+_numbers = itertools.count()
+
+
+def _own_results(recording: Recording) -> list[torch.Tensor]:
+    """The results that lie in memory of the tape's own; an argument that is a result is not among them."""
+    arguments = {id(tensor) for tensor in recording.arguments}
+    kept: dict[int, torch.Tensor] = {}
+    storages: set[int] = set()
+    for tensor in tensors_of(recording.result):
+        if id(tensor) in kept or id(tensor) in arguments:
+            continue
+        cdata = tensor.untyped_storage()._cdata
+        buffer = recording.buffers.get(cdata)
+        if buffer is None and cdata not in recording.known:
+            raise CannotCapture("a result lies in memory that is neither the tape's nor the module's")
+        if buffer is None:
+            continue
+        if buffer.first == BEFORE:
+            raise CannotCapture("a result shares memory with an argument")
+        if cdata in storages:
+            raise CannotCapture("results share memory with one another")
+        storages.add(cdata)
+        kept[id(tensor)] = tensor
+    return list(kept.values())
 
 
 class _Writer:
-    def __init__(self, recording: Recording, layout: Layout, arena: Arena) -> None:
-        self._recording, self._layout, self._arena = recording, layout, arena
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
         self._bound: dict[int, str] = {}
-        self._scope: dict[str, Any] = {}
+        self._scope: dict[str, Any] = {"first": _first, "copy": _copy}
         self._functions: dict[int, str] = {}
+        self.tensors: list[torch.Tensor] = []
 
-    def write(self, result: ResultWriter, text: str) -> tuple[str, dict[str, Any]]:
-        arguments = [f"a{index}" for index in range(len(self._recording.arguments))]
-        body = [
-            f"{self._text(tensor)}.copy_({name})"
-            for name, tensor in zip(arguments, self._recording.arguments, strict=True)
-        ]
-        body += [self._line(step) for step in self._recording.steps]
-        # A clone keeps the strides of a tensor without holes, and that is all that programs give.
-        body += [f"{name} = {self._text(tensor)}.clone()" for name, tensor in result.kept.items()]
-        body.append(f"return {text}")
-        self._scope |= result.scope
-        return f"def replay({', '.join(arguments)}):\n" + "".join(f"    {line}\n" for line in body), self._scope
+    def write(self) -> tuple[str, dict[str, Any]]:
+        body = [self._line(step) for step in self._recording.steps] or ["pass"]
+        return "def replay():\n" + "".join(f"    {line}\n" for line in body), self._scope
 
     def _line(self, step: Step) -> str:
         given = [self._text(value) for value in step.args]
@@ -136,7 +133,6 @@ class _Writer:
         if len(step.results) == 1 and step.results[0] is not None:
             return f"{self._text(step.results[0])}.copy_(first({call}))"
         targets = ", ".join("None" if tensor is None else self._text(tensor) for tensor in step.results)
-        self._scope["copy"] = _copy
         return f"copy([{targets}], {call})"
 
     def _function(self, function: Any) -> str:
@@ -144,7 +140,6 @@ class _Writer:
         if name is None:
             name = self._functions[id(function)] = f"f{len(self._functions)}"
             self._scope[name] = function
-            self._scope["first"] = _first
         return name
 
     def _text(self, value: Any) -> str:
@@ -163,8 +158,8 @@ class _Writer:
         name = self._bound.get(id(tensor))
         if name is None:
             name = self._bound[id(tensor)] = f"t{len(self._bound)}"
-            offset = self._layout.offsets.get(tensor.untyped_storage()._cdata)
-            self._scope[name] = tensor if offset is None else self._arena.view(tensor, offset)
+            self._scope[name] = tensor
+            self.tensors.append(tensor)
         return name
 
 
@@ -179,4 +174,5 @@ def _copy(targets: Sequence[torch.Tensor | None], values: Any) -> None:
             target.copy_(value)
 
 
-__all__ = ["AFTER", "BEFORE", "Arena", "ArenaTooSmall", "Tape", "bind"]
+def _released() -> None:
+    raise CannotCapture("the capture was released")

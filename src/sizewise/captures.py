@@ -1,0 +1,280 @@
+"""The captures of one warm-up: every size that is wanted, largest first, each compared with the program; then padding."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .built import Built, Target
+from .calls import Call
+from .config.captures import capture_points, default_mode
+from .config.modes import CUDAGraphMode, cudagraph_mode
+from .config.sizes import CaptureSizes, checked_capture_sizes
+from .counters import Counters
+from .dims import dims_of
+from .dispatch import Entry
+from .errors import capture as errors
+from .events import Timeline, logger
+from .graphs.backend import CannotCapture, GraphBackend, Job, Session
+from .graphs.bucket import Bucket, Form
+from .graphs.buckets import Buckets
+from .traced import Traced
+from .verify.padding import Padding, tested
+from .verify.samples import in_range, resized, sample, sizes_in_words
+from .verify.state import ModuleState
+from .verify.tolerance import compare, sum_depth
+
+if TYPE_CHECKING:
+    from .config.compilation import CompilationConfig
+    from .config.resolve import Resolved
+
+
+@dataclass(frozen=True)
+class CaptureOutcome:
+    """One size that was wanted: ``captured``, or ``program`` and why."""
+
+    sizes: Mapping[str, int]
+    outcome: str
+    why: str = ""
+    bytes: int = 0
+    live: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be captured: sizes per dim, and whether the user listed them."""
+
+    sizes: Sequence[Mapping[str, int]]
+    listed: bool
+    partial: bool
+    pads: Mapping[str, Any] = field(default_factory=dict)
+
+
+def wanted(built: Built, config: CompilationConfig | None, pads: Mapping[str, Any]) -> Wanted | None:
+    """What to capture for ``built``, whose settings were ``config`` (None: the defaults); None for nothing.
+
+    Raises:
+        ConfigError: as `CompilationConfig.resolve` raises it.
+    """
+    dims = {name: (dim.min, dim.max) for name, dim in dims_of(built.spec).items()}
+    device = built.entries[0].device_type
+    if built.resolved is not None:
+        mode, sizes, listed, partial = _settings(built.resolved)
+    elif config is not None:
+        mode, sizes, listed, partial = _settings(config.resolve(dims=dims, device=device))
+    elif not built.examples and built.saved_config:
+        # A bundle serves as the one who saved it did; its settings are read without the config's class.
+        saved = built.saved_config
+        mode = cudagraph_mode(saved.get("cudagraph_mode"))
+        sizes, listed, partial = checked_capture_sizes(saved.get("cudagraph_capture_sizes")), False, True
+    else:
+        mode, sizes, listed, partial = default_mode(dims, device, "inductor")[0], None, False, False
+    if mode is not CUDAGraphMode.FULL:
+        return None
+    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads)
+
+
+def _settings(resolved: Resolved) -> tuple[CUDAGraphMode | None, CaptureSizes | None, bool, bool]:
+    config = resolved.config
+    listed = resolved.sources["cudagraph_capture_sizes"] == "set" or config.max_cudagraph_capture_size is not None
+    return config.cudagraph_mode, config.cudagraph_capture_sizes, listed, config.allow_partial
+
+
+@dataclass(frozen=True)
+class Captures:
+    """What came of it: for each program what serves its sizes (None: nothing was captured)."""
+
+    buckets: Sequence[Buckets | None]
+    outcomes: Sequence[CaptureOutcome] = ()
+    padding: Mapping[str, Padding] = field(default_factory=dict)
+    bytes: int = 0
+
+
+def capture(
+    target: Target, built: Built, asked: Wanted, backend: GraphBackend, counters: Counters, timeline: Timeline
+) -> Captures:
+    """Capture what is ``asked`` for every program of ``built``. The module's state is put back.
+
+    Raises:
+        CaptureRefused (SW621): a listed size cannot be captured, and ``partial`` does not allow that.
+        CapturingDisabled (SW601): the gate is closed.
+    """
+    began = time.perf_counter()
+    found: list[Buckets | None] = []
+    outcomes: list[CaptureOutcome] = []
+    padding: dict[str, Padding] = {}
+    total = 0
+    with timeline.phase("capture"):
+        for entry in built.entries:
+            one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline)
+            with one.session():
+                found.append(one.run())
+            outcomes += one.outcomes
+            padding |= one.padding
+            total += one.bytes
+    captured = sum(outcome.outcome == "captured" for outcome in outcomes)
+    seconds = time.perf_counter() - began
+    if captured:
+        logger.info("Graph capturing finished in %.2f secs, took %.2f MiB (%d captures)", seconds, total / 2**20, captured)
+    return Captures(found, outcomes, padding, total)
+
+
+def _values(entry: Entry, built: Built) -> Call | None:
+    """The example of an entry's program, with its values; None where it was loaded without one."""
+    key = entry.program.traced.call.key()
+    return next((call for call in built.examples if call.key() == key), None)
+
+
+class _Capturing:
+    """The captures of one program."""
+
+    def __init__(
+        self,
+        target: Target,
+        entry: Entry,
+        example: Call | None,
+        wanted: Wanted,
+        backend: GraphBackend,
+        counters: Counters,
+        timeline: Timeline,
+    ) -> None:
+        self.target, self.entry, self.example, self.wanted = target, entry, example, wanted
+        self.backend, self.counters, self.timeline = backend, counters, timeline
+        self.program = entry.program
+        self.traced: Traced = entry.program.traced
+        self.outcomes: list[CaptureOutcome] = []
+        self.padding: dict[str, Padding] = {}
+        self.bytes = 0
+        self.form = _form(entry, wanted.pads)
+        # The captures' own names of the module's tensors: what is assigned to `.data` later is not seen through them.
+        self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
+        self.lock = threading.Lock()
+        self.generator = torch.Generator().manual_seed(0)
+        self._session: Session | None = None
+
+    def session(self) -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        self._session = stack.enter_context(self.backend.session())
+        return stack
+
+    def run(self) -> Buckets | None:
+        sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each)]
+        sizes.sort(key=lambda each: math.prod(each.values()), reverse=True)
+        why = self._unfit()
+        state = ModuleState(self.target.module, self.program.effects.written_parameters)
+        buckets = []
+        try:
+            for each in sizes:
+                bucket = None if why else self._capture(each, state)
+                if bucket is not None:
+                    buckets.append(bucket)
+                elif why:
+                    self._without(each, why)
+            if not buckets:
+                return None
+            self._judge(buckets, state)
+        finally:
+            state.restore()
+        self.bytes = self._session.bytes if self._session is not None else 0
+        self.outcomes.reverse()
+        padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
+        return Buckets(self.program.size_names, buckets, padded, self.counters.adder("calls_capture"))
+
+    def _unfit(self) -> str:
+        """Why no size of this program is captured, or ''."""
+        written = sorted(self.program.effects.written)
+        return f"it writes to its argument {written[0]}" if written else ""
+
+    def _capture(self, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
+        assert self._session is not None
+        call = self._call(sizes)
+        values = call.tensor_values()
+        variant = self.program.variant_for(next(iter(sizes.values()), None))
+        job = Job(
+            variant.call,
+            tuple(values[path] for path in self.program.arguments),
+            (self.weights, *(sizes[name] for name in self.program.size_names)),
+            tuple(self.weights),
+            label=f"{self.traced.owner} {sizes_in_words(sizes)}",
+        )
+        try:
+            with self.timeline.phase("capture.size", sizes=dict(sizes)):
+                captured = self._session.capture(job)
+                bucket = Bucket(captured, self.form, sizes, self.weights, self.lock)
+                state.restore()
+                problem = self._differs(bucket, sizes, state)
+        except CannotCapture as reason:
+            problem = str(reason)
+        if problem:
+            self._without(sizes, problem)
+            return None
+        self.counters.add("captures")
+        self.outcomes.append(CaptureOutcome(sizes, "captured", "", captured.bytes, captured.live))
+        return bucket
+
+    def _call(self, sizes: Mapping[str, int], fresh: bool = False) -> Call:
+        """A call of these sizes, with legal values."""
+        spec = self.traced.spec
+        if self.example is not None:
+            return sample(self.example, spec, sizes, self.generator) if fresh else resized(self.example, spec, sizes)
+        # No value is known, and 0 is what is written behind the values of a call as well.
+        empty = resized(self.traced.call, spec, sizes)
+        zeros = {leaf.path: torch.zeros_like(leaf.value) for leaf in empty.tensors()}
+        return empty.with_values(zeros)
+
+    def _differs(self, bucket: Bucket, sizes: Mapping[str, int], state: ModuleState) -> str:
+        """Where a replay gives something else than the program on fresh values, in words."""
+        call = self._call(sizes, fresh=True)
+        values = call.tensor_values()
+        arguments = [values[path].contiguous() for path in self.program.arguments]
+        numbers = [sizes[name] for name in self.program.size_names]
+        variant = self.program.variant_for(numbers[0] if numbers else None)
+        wanted = variant.call(list(self.weights), *numbers, *arguments)
+        after = state.current()
+        state.restore()
+        seen = bucket.function(sizes)(list(self.weights), *arguments)
+        depth = sum_depth(self.target.module)
+        found = compare(wanted, seen, depth) or compare(after, state.current(), depth, path="tensors")
+        state.restore()
+        return "" if found is None else f"its replay is not equal to the program: {found.path} {found.what}"
+
+    def _without(self, sizes: Mapping[str, int], why: str) -> None:
+        if self.wanted.listed and not self.wanted.partial:
+            raise errors.CaptureRefused(owner=self.traced.owner, sizes=sizes_in_words(sizes), why=why)
+        self.outcomes.append(CaptureOutcome(sizes, "program", why))
+
+    def _judge(self, buckets: Sequence[Bucket], state: ModuleState) -> None:
+        """Which dims may be filled up to the next captured size."""
+        for name in self.program.size_names:
+            with self.timeline.phase("padding", dim=name):
+                self.padding[name] = self._verdict(name, buckets, state)
+
+    def _verdict(self, name: str, buckets: Sequence[Bucket], state: ModuleState) -> Padding:
+        if self.example is None:
+            return Padding("refused", "there is no example to try it with")
+        return tested(self.entry, self.example, name, buckets, self.weights, state)
+
+
+def _form(entry: Entry, pads: Mapping[str, Any]) -> Form:
+    traced = entry.program.traced
+    return Form(
+        traced.template,
+        tuple(entry.program.arguments),
+        {path: {axis: dim.name for axis, dim in axes.items()} for path, axes in traced.spec.items()},
+        tuple(item.path for item in entry.program.weight_inputs),
+        {leaf.path: pads[leaf.path] for leaf in traced.call.tensors() if leaf.path in pads},
+    )
+
+
+def _is_about(traced: Traced, sizes: Mapping[str, int]) -> bool:
+    """Whether a program serves these sizes."""
+    return set(sizes) == set(traced.dims) and in_range(traced, sizes)

@@ -1,0 +1,191 @@
+"""One captured size serving calls: arguments into fixed memory, replay, results out of it.
+
+For each size that a call may have, one straight-line function: it copies the arguments into the capture's inputs, fills
+what is left of them, replays, and hands out copies of the results, cut to the shapes they have at the call's size.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..traced import Output, SizeFunction
+from ..traced.outputs import LEAVES, container_source, parts_of
+from .backend import CannotCapture, Capture, tensors_of
+
+MISSED = object()
+"""What a bucket gives for a call that it cannot serve now; the program can."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a program's calls look like: what stands in a result, and which axes of arguments are dims."""
+
+    template: Output
+    arguments: tuple[str, ...]
+    """Paths of the argument tensors, in the order that the program takes them."""
+    axes: Mapping[str, Mapping[int, str]]
+    """Argument path -> axis -> dim."""
+    weights: tuple[str, ...]
+    """Paths of the module's tensors, in the order that the program takes them."""
+    pads: Mapping[str, float | int | bool] = field(default_factory=dict)
+    """Argument path -> what is written behind the call's own values; 0 where nothing is said."""
+
+
+class Bucket:
+    """A capture at ``sizes``, and the functions that serve calls of these sizes and of smaller ones with it.
+
+    Calls that come while another one replays are not served: they would wait longer than their program takes.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        form: Form,
+        sizes: Mapping[str, int],
+        weights: Sequence[torch.Tensor],
+        lock: threading.Lock,
+    ) -> None:
+        """``weights`` are those the capture is bound to, ``lock`` that of its session.
+
+        Raises:
+            CannotCapture: two results share memory.
+        """
+        self.capture = capture
+        self.form = form
+        self.sizes = dict(sizes)
+        self._weights = list(weights)
+        self._addresses = [tensor.data_ptr() for tensor in weights]
+        self._lock = lock
+        _refuse_shared(capture)
+
+    def function(self, sizes: Mapping[str, int], count: Callable[[], Any] = int) -> Callable[..., Any]:
+        """``f(weights, *arguments)`` for calls of ``sizes``: the result, or `MISSED`; ``count`` is called per replay."""
+        source, scope = _Writer(self, sizes, count).write()
+        filename = f"<sizewise bucket {self.sizes} for {dict(sizes)}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        exec(compile(source, filename, "exec"), scope)
+        found: Callable[..., Any] = scope["serve"]
+        return found
+
+    def base_scope(self) -> dict[str, Any]:
+        return {
+            "MISSED": MISSED,
+            "ADDRESSES": self._addresses,
+            "data_ptr": torch.Tensor.data_ptr,
+            "acquire": self._lock.acquire,
+            "release": self._lock.release,
+            "replay": self.capture.replay,
+            # The addresses are theirs for as long as somebody holds them.
+            "HELD": self._weights,
+        }
+
+
+def _refuse_shared(capture: Capture) -> None:
+    distinct = {id(tensor): tensor for tensor in _results(capture) if tensor.numel()}
+    ordered = sorted(map(_memory, distinct.values()))
+    if any(first[1] > second[0] for first, second in zip(ordered, ordered[1:], strict=False)):
+        raise CannotCapture("results share memory with one another")
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of its first byte and of the one behind its last."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _results(capture: Capture) -> list[torch.Tensor]:
+    given = {id(tensor) for tensor in capture.inputs}
+    return [tensor for tensor in tensors_of(capture.result) if id(tensor) not in given]
+
+
+class _Writer:
+    def __init__(self, bucket: Bucket, sizes: Mapping[str, int], count: Callable[[], Any]) -> None:
+        self.bucket, self.form, self.sizes = bucket, bucket.form, sizes
+        self.scope = {**bucket.base_scope(), "count": count}
+        self.copies: dict[int, str] = {}
+        self.after: list[str] = []
+
+    def write(self) -> tuple[str, dict[str, Any]]:
+        names = [f"a{index}" for index in range(len(self.form.arguments))]
+        before = [
+            line
+            for name, path, static in zip(names, self.form.arguments, self.bucket.capture.inputs, strict=True)
+            for line in self._input(name, path, static)
+        ]
+        result = self._output(self.form.template, self.bucket.capture.result)
+        body = [*before, "replay()", *self.after]
+        lines = [
+            "if list(map(data_ptr, weights)) != ADDRESSES or not acquire(False):",
+            "    return MISSED",
+            "try:",
+            *(f"    {line}" for line in body),
+            "finally:",
+            "    release()",
+            "count()",
+            f"return {result}",
+        ]
+        text = "".join(f"    {line}\n" for line in lines)
+        return f"def serve({', '.join(['weights', *names])}):\n{text}", self.scope
+
+    def _bind(self, value: Any) -> str:
+        name = f"v{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def _input(self, name: str, path: str, static: torch.Tensor) -> list[str]:
+        padded = {
+            axis: self.sizes[dim]
+            for axis, dim in self.form.axes.get(path, {}).items()
+            if self.sizes[dim] != self.bucket.sizes[dim]
+        }
+        own = static
+        for axis, size in padded.items():
+            own = own.narrow(axis, 0, size)
+        copy = f"{self._bind(own)}.copy_({name})"
+        if not padded:
+            return [copy]
+        value = self.form.pads.get(path, 0)
+        # Of several axes the whole is filled: the rest is no one block.
+        axis, size = next(iter(padded.items()))
+        rest = static if len(padded) > 1 else static.narrow(axis, size, static.shape[axis] - size)
+        fill = f"{self._bind(rest)}.fill_({self._bind(value)})"
+        return [fill, copy]
+
+    def _output(self, template: Output, value: Any) -> str:
+        if template.kind not in LEAVES:
+            parts = [
+                self._output(child, part)
+                for child, part in zip(template.children, parts_of(template, value), strict=True)
+            ]
+            return container_source(template, parts, self._bind)
+        if template.kind == "input":
+            return f"a{self.form.arguments.index(template.path)}"
+        if template.kind == "tensor":
+            return f"weights[{self.form.weights.index(template.path)}]"
+        if template.kind == "constant":
+            return self._bind(template.value)
+        if template.shape is None:
+            return repr(at_sizes(template.value, self.sizes))
+        return self._copy(template.shape, value)
+
+    def _copy(self, shape: tuple[int | SizeFunction, ...], static: torch.Tensor) -> str:
+        """The name of the copy of a result; of one tensor there is one."""
+        known = self.copies.get(id(static))
+        if known is None:
+            known = self.copies[id(static)] = f"r{len(self.copies)}"
+            own = static
+            for axis, size in enumerate(shape):
+                own = own.narrow(axis, 0, at_sizes(size, self.sizes))
+            self.after.append(f"{known} = {self._bind(own)}.clone()")
+        return known
+
+
+def at_sizes(size: Any, sizes: Mapping[str, int]) -> Any:
+    """A size of a result, where the dims have these sizes."""
+    return size(sizes) if isinstance(size, SizeFunction) else size

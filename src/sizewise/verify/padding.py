@@ -1,0 +1,190 @@
+"""Whether a call may be filled up along a dim: its own rows must not depend on what stands behind them.
+
+``proved`` comes from an analysis of every operator; ``tested`` from replays with several kinds of garbage in the place of
+what is filled up. Arguments that look like masks, and those with a declared pad, always hold their pad there, so they
+get no garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..calls import Call
+from ..dispatch import Entry
+from ..graphs.bucket import MISSED, Bucket, at_sizes
+from ..traced.outputs import leaves
+from .samples import is_mask, sample
+from .state import ModuleState
+from .tolerance import compare, sum_depth
+
+TRIED = 3
+"""Captured sizes, and smaller sizes of each, that are tried."""
+LARGE = 1e3
+"""How many times the largest value of the example garbage is, at its wildest."""
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The verdict about one dim: ``proved``, ``tested``, or ``refused`` and why; ``operator`` is what leaks, if known."""
+
+    verdict: str
+    why: str = ""
+    operator: str = ""
+
+    @property
+    def safe(self) -> bool:
+        return self.verdict in ("proved", "tested")
+
+
+def tested(
+    entry: Entry, example: Call, dim: str, buckets: Sequence[Bucket], weights: Sequence[torch.Tensor], state: ModuleState
+) -> Padding:
+    """The verdict of trials through the captures themselves. The module's state is put back."""
+    if entry.program.effects.writes_module:
+        return Padding("refused", "the module's own tensors are written, also by what is filled up")
+    trials = _Trials(entry, example, dim, list(weights), state)
+    low = entry.program.traced.dims[dim].min
+    candidates = [bucket for bucket in buckets if bucket.sizes[dim] > low]
+    for bucket in _spread(candidates):
+        top = bucket.sizes[dim]
+        for size in _spread(range(low, top)):
+            why = trials.differs(bucket, {**bucket.sizes, dim: size})
+            if why:
+                return Padding("refused", f"{why} at {dim}={size} in a capture of {top}")
+    return Padding("tested") if candidates else Padding("refused", f"no captured size is above {low}")
+
+
+def _spread(values: Sequence[Any]) -> list[Any]:
+    """The first, the last, and one between."""
+    picked = {0, len(values) // 2, len(values) - 1} if values else set()
+    return [values[index] for index in sorted(picked)][:TRIED]
+
+
+class _Trials:
+    def __init__(self, entry: Entry, example: Call, dim: str, weights: list[torch.Tensor], state: ModuleState) -> None:
+        self.entry, self.example, self.dim = entry, example, dim
+        self.program, self.traced = entry.program, entry.program.traced
+        self.weights, self.state = weights, state
+        self.depth = sum_depth(state.module)
+        self.generator = torch.Generator().manual_seed(1)
+
+    def differs(self, bucket: Bucket, sizes: Mapping[str, int]) -> str:
+        """What goes wrong with calls of ``sizes`` in a capture, in words; '' if nothing does."""
+        own = sample(self.example, self.traced.spec, sizes, self.generator).tensor_values()
+        arguments = [own[path].contiguous() for path in self.program.arguments]
+        wanted = self._program(sizes, arguments, self.weights)
+        found = compare(wanted, bucket.function(sizes)(list(self.weights), *arguments), self.depth)
+        if found is not None:
+            return f"{found.path} {found.what}"
+        filled = list(self._filled(bucket, arguments, sizes))
+        replay = bucket.function(bucket.sizes)
+        why = self._changes(lambda given: replay(list(self.weights), *given), filled, sizes)
+        if why:
+            return why
+        # Weights may hide a leak: a layer that is zero, say.
+        other = self._other_weights()
+        return self._changes(lambda given: self._program(bucket.sizes, given, other), filled, sizes)
+
+    def _program(self, sizes: Mapping[str, int], arguments: Sequence[Any], weights: Sequence[torch.Tensor]) -> Any:
+        numbers = [sizes[name] for name in self.program.size_names]
+        result = self.program.variant_for(numbers[0]).call(list(weights), *numbers, *arguments)
+        self.state.restore()
+        return result
+
+    def _changes(self, run: Callable[[Sequence[Any]], Any], filled: Sequence[Any], sizes: Mapping[str, int]) -> str:
+        """Whether the call's own rows change with what is behind them; the same twice first."""
+        first = None
+        for index, given in enumerate([filled[0], *filled]):
+            result = run([tensor.clone() for tensor in given])
+            if result is MISSED:
+                return "a replay was refused"
+            rows = self._rows(result, sizes)
+            if first is None:
+                first = rows
+            elif any(not _same(a, b) for a, b in zip(first, rows, strict=True)):
+                return "two replays of the same values differ" if index == 1 else "results change with what is filled up"
+        return ""
+
+    def _rows(self, result: Any, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+        found = []
+        for leaf, value in leaves(self.traced.template, result):
+            if isinstance(value, torch.Tensor) and leaf.shape is not None:
+                for axis, size in enumerate(leaf.shape):
+                    value = value.narrow(axis, 0, at_sizes(size, sizes))
+                found.append(value.clone())
+        return found
+
+    def _filled(self, bucket: Bucket, arguments: Sequence[torch.Tensor], sizes: Mapping[str, int]) -> Iterator[Any]:
+        """The arguments at the bucket's sizes, with garbage of several kinds behind their own values."""
+        for kind in (_as_it_is, _turned, _wild, _lowest):
+            drawn = sample(self.example, self.traced.spec, bucket.sizes, self.generator).tensor_values()
+            yield [
+                self._one(bucket, path, own, drawn[path], kind)
+                for path, own in zip(self.program.arguments, arguments, strict=True)
+            ]
+
+    def _one(
+        self,
+        bucket: Bucket,
+        path: str,
+        own: torch.Tensor,
+        drawn: torch.Tensor,
+        kind: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        if drawn.shape == own.shape:
+            return own
+        example = self.example.tensor_values()[path]
+        pads = bucket.form.pads
+        if path in pads or is_mask(example):
+            whole = torch.full_like(drawn, pads.get(path, 0))
+        else:
+            whole = kind(drawn, example)
+        whole = whole.contiguous()
+        whole[tuple(slice(0, size) for size in own.shape)] = own
+        return whole
+
+    def _other_weights(self) -> list[torch.Tensor]:
+        found = []
+        for tensor in self.weights:
+            if tensor.is_floating_point() and tensor.numel():
+                spread = float(tensor.detach().double().std()) if tensor.numel() > 1 else 0.0
+                drawn = torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64) * (spread or 0.5)
+                other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                found.append(other.copy_(drawn + tensor.double().mean().cpu()))
+            else:
+                found.append(tensor)
+        return found
+
+
+def _as_it_is(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    return drawn
+
+
+def _turned(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """The other way round, and floats of the other sign."""
+    other = drawn.flip(0) if drawn.ndim else drawn
+    return -other if drawn.is_floating_point() else other
+
+
+def _wild(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    """Very large floats of both signs; of integers the example's largest."""
+    if not drawn.numel():
+        return drawn
+    if drawn.is_floating_point():
+        largest = min(float(example.detach().abs().max()) * LARGE or LARGE, torch.finfo(drawn.dtype).max / 4)
+        return torch.sign(drawn) * largest
+    return torch.full_like(drawn, example.max().item()) if not drawn.is_complex() else drawn
+
+
+def _lowest(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    if drawn.is_complex() or not drawn.numel():
+        return torch.zeros_like(drawn)
+    return torch.full_like(drawn, example.min().item())
+
+
+def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
