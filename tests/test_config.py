@@ -584,9 +584,9 @@ def test_resolve_fills_what_is_open_and_says_so() -> None:
     assert resolved.sources["max_programs"] == "set"
     assert resolved.sources["self_test"] == "default"
     assert resolved.sources["backend"] == "platform_backend"
-    assert resolved.sources["cudagraph_mode"] == "no_captures"
-    assert [change.field for change in resolved.changes] == ["cudagraph_mode", "backend", "splitting_ops"]
-    field, before, after, rule, why = resolved.changes[1]
+    assert resolved.sources["cudagraph_mode"] == "capture_mode"
+    assert [change.field for change in resolved.changes] == ["backend", "splitting_ops", "cudagraph_mode"]
+    field, before, after, rule, why = resolved.changes[0]
     assert (field, before, after, rule) == ("backend", "", "inductor", "platform_backend") and why
     assert config == CompilationConfig(max_programs=3)
 
@@ -598,17 +598,67 @@ def test_resolve_keeps_what_was_set() -> None:
     assert resolved.config.resolve().config == resolved.config
 
 
+def settled(dims: Any, **settings: Any) -> tuple[Any, Any]:
+    config = CompilationConfig(**settings).resolve(dims=dims).config
+    return config.cudagraph_mode, config.cudagraph_capture_sizes
+
+
+def test_what_is_captured_where_nothing_was_set() -> None:
+    mode, sizes = settled({"batch": (1, 64)})
+    assert mode is CUDAGraphMode.FULL and sizes == [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64]
+    for low, high in ((1, 1), (1, 512), (3, 5), (100, 4000), (1, 100_000)):
+        mode, sizes = settled({"batch": (low, high)})
+        assert sizes[0] == low and sizes[-1] == high and len(sizes) <= 16
+        assert all(low <= size <= high for size in sizes) and sizes == sorted(set(sizes))
+    assert settled({}) == (CUDAGraphMode.FULL, None)
+    assert settled({"batch": (1, 64)}, backend="eager") == (CUDAGraphMode.NONE, None)
+    assert settled({"batch": (1, 8), "seq": (1, 8)}) == (CUDAGraphMode.NONE, None)
+    assert CompilationConfig().resolve(dims={"batch": (1, 8)}, device="cuda").config.cudagraph_mode is CUDAGraphMode.NONE
+
+
+def test_what_is_captured_is_what_was_set() -> None:
+    batch = {"batch": (1, 64)}
+    both = {"batch": (1, 64), "seq": (1, 32)}
+    assert settled(batch, cudagraph_capture_sizes=[8, 1, 8]) == (CUDAGraphMode.FULL, [1, 8])
+    mode, sizes = settled(batch, max_cudagraph_capture_size=42)
+    assert mode is CUDAGraphMode.FULL and sizes[-3:] == [32, 40, 42], "the maximum is added, never rounded away"
+    assert settled(both, cudagraph_mode="FULL")[1] == {"batch": [1, 16, 32, 64], "seq": [1, 8, 16, 32]}
+    assert settled(both, cudagraph_capture_sizes=[(8, 32), (1, 1)])[1] == [(1, 1), (8, 32)]
+    assert settled(both, cudagraph_capture_sizes={"batch": [1], "seq": [4, 2]})[1] == {"batch": [1], "seq": [2, 4]}
+    for wrong, dims, kind in (
+        ([1, 8], both, errors.CaptureSizesOfOtherDims),
+        ([(1, 8)], batch, errors.CaptureSizesOfOtherDims),
+        ({"batch": [1]}, both, errors.CaptureSizesOfOtherDims),
+        ({"batch": [1], "length": [1]}, both, errors.CaptureSizesOfOtherDims),
+        ([1], {}, errors.CaptureSizesOfOtherDims),
+        ([1, 65], batch, errors.SizeOutOfRange),
+        ([(1, 33)], both, errors.SizeOutOfRange),
+    ):
+        with pytest.raises(kind):
+            settled(dims, cudagraph_capture_sizes=wrong)
+    with pytest.raises(errors.SizeOutOfRange):
+        settled(batch, max_cudagraph_capture_size=65)
+    with pytest.raises(errors.SettingWithoutEffect):
+        settled(both, max_cudagraph_capture_size=8)
+    for setting in ({"cudagraph_capture_sizes": [1]}, {"max_cudagraph_capture_size": 4}, {"allow_partial": True}):
+        with pytest.raises(errors.SettingWithoutEffect, match="cudagraph_mode is NONE"):
+            settled(batch, cudagraph_mode="NONE", **setting)
+    with pytest.raises(errors.NotAvailableYet):
+        CompilationConfig(cudagraph_mode="FULL").resolve(dims=batch, device="cuda")
+
+
 def test_resolve_settles_the_word() -> None:
     resolved = CompilationConfig(compile_sizes=[WORD, 3]).resolve(dims={"batch": (2, 13)})
-    assert resolved.config.compile_sizes == [2, 3, 4, 8, 13]
+    assert resolved.config.compile_sizes == [2, 3, 4, 5, 6, 7, 8, 12, 13] == resolved.config.cudagraph_capture_sizes
     assert resolved.sources["compile_sizes"] == "settled_sizes"
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"cudagraph_mode": "FULL"},
         {"cudagraph_mode": "PIECEWISE"},
+        {"cudagraph_mode": "FULL_AND_PIECEWISE"},
+        {"cudagraph_mode": "FULL_DECODE_ONLY"},
         {"mode": "STOCK_TORCH_COMPILE"},
         {"mode": "DYNAMO_TRACE_ONCE"},
         {"mode": "NONE"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sizewise
 from benchmarks.models import ATTENTION, decoder
 from sizewise import Dim
-from sizewise.graphs.tape import Arena, NotRecordable, Tape, bind, record
+from sizewise.errors.capture import CapturingDisabled
+from sizewise.graphs.backend import CannotCapture, Job
+from sizewise.graphs.bucket import MISSED, Bucket, Form
+from sizewise.graphs.tape import TapeBackend, TapeSession, record
 from sizewise.graphs.tape.memory import ALIGNMENT, place
-from sizewise.graphs.tape.tape import ArenaTooSmall
+from sizewise.monitor import cudagraph_capturing
 
 slow = pytest.mark.slow
 SHAPES = {"x": {0: Dim("batch", 1, 16)}}
@@ -32,15 +36,40 @@ def without_gradients() -> Iterator[None]:
 
 
 def warm(module: nn.Module, *example: torch.Tensor, shapes: Any = SHAPES, **options: Any) -> Any:
-    return sizewise.compile(module.eval(), dynamic_shapes=shapes, **options).warmup(*example)
+    return sizewise.compile(module.eval(), dynamic_shapes=shapes, cudagraph_mode="NONE", **options).warmup(*example)
 
 
-def tape_of(fast: Any, *arguments: torch.Tensor, arena: Arena | None = None) -> Tape:
+@dataclass
+class Taped:
+    """A tape, and the function that serves calls with it."""
+
+    fast: Any
+    tape: Any
+    function: Any
+
+    def replay(self, *arguments: torch.Tensor) -> Any:
+        (entry,) = self.fast.built.entries
+        return self.function(entry.weights.fetch(), *arguments)
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        live: tuple[str, ...] = self.tape.live
+        return live
+
+
+def tape_of(fast: Any, *arguments: torch.Tensor, session: TapeSession | None = None) -> Taped:
     (entry,) = fast.built.entries
+    program = entry.program
     rows = arguments[0].shape[0]
-    call = entry.program.variant_for(rows).call
-    recording = record(call, entry.weights.fetch(), [rows], [argument.clone() for argument in arguments])
-    return bind(recording, entry.program.traced.template, arena, f"{rows}")
+    weights = [tensor.detach() for tensor in entry.weights.fetch()]
+    tape = (session or TapeSession()).capture(
+        Job(program.variant_for(rows).call, arguments, (weights, rows), tuple(weights), label=str(rows))
+    )
+    axes = {path: {axis: dim.name for axis, dim in axes.items()} for path, axes in program.traced.spec.items()}
+    paths = tuple(item.path for item in program.weight_inputs)
+    form = Form(program.traced.template, tuple(program.arguments), axes, paths)
+    bucket = Bucket(tape, form, {"batch": rows}, weights, threading.Lock())
+    return Taped(fast, tape, bucket.function({"batch": rows}))
 
 
 def same(first: Any, second: Any) -> bool:
@@ -66,8 +95,8 @@ def same(first: Any, second: Any) -> bool:
 def test_a_decoder_at_three_sizes_on_one_arena() -> None:
     model = decoder(4)
     fast = warm(model, torch.randint(0, 256, (4, 16)), shapes={"ids": SHAPES["x"]}, splitting_ops=[ATTENTION])
-    arena = Arena(1 << 20)
-    tapes = {rows: tape_of(fast, torch.randint(0, 256, (rows, 16)), arena=arena) for rows in (16, 1, 5)}
+    session = TapeSession()
+    tapes = {rows: tape_of(fast, torch.randint(0, 256, (rows, 16)), session=session) for rows in (16, 1, 5)}
     assert all(tape.live == () for tape in tapes.values()), "an operator that writes to what it is given needs no copy"
     for rows in (1, 16, 5, 1, 5, 16):
         ids = torch.randint(0, 256, (rows, 16))
@@ -76,10 +105,11 @@ def test_a_decoder_at_three_sizes_on_one_arena() -> None:
         with torch.no_grad():
             torch.testing.assert_close(seen, model(ids))
     (entry,) = fast.built.entries
-    ids = torch.randint(0, 256, (16, 16))
-    recording = record(entry.program.variants[0].call, entry.weights.fetch(), [16], [ids])
+    ids, weights = torch.randint(0, 256, (16, 16)), entry.weights.fetch()
+    recording = record(Job(entry.program.variants[0].call, (ids,), (weights, 16), tuple(weights)))
     everything = sum(buffer.storage.nbytes() for buffer in recording.buffers.values())
-    assert tapes[16].bytes * 3 < everything, "layers share the memory of their intermediates"
+    assert tapes[16].tape.bytes * 3 < everything, "layers share the memory of their intermediates"
+    assert session.bytes == tapes[16].tape.bytes, "all sizes share the memory of the largest"
 
 
 @slow
@@ -187,16 +217,18 @@ def test_the_modules_own_tensors_are_written_at_each_replay() -> None:
 def test_weights_in_place_and_elsewhere() -> None:
     layer = nn.Linear(8, 8)
     fast = warm(layer, torch.randn(3, 8), shapes={"input": SHAPES["x"]})
-    (entry,) = fast.built.entries
     tape = tape_of(fast, torch.randn(2, 8))
     x = torch.randn(2, 8)
     with torch.no_grad():
         layer.weight.copy_(torch.randn(8, 8))
-        assert tape.is_current(entry.weights.fetch()) and torch.equal(tape.replay(x), fast(x))
+        assert torch.equal(tape.replay(x), layer(x))
+    before = layer.weight.data
     layer.weight.data = torch.randn(8, 8)
-    assert not tape.is_current(entry.weights.fetch())
+    assert tape.replay(x) is MISSED
+    layer.weight.data = before
+    torch.testing.assert_close(tape.replay(x), layer(x))
     layer.weight = nn.Parameter(torch.randn(8, 8))
-    assert not tape.is_current(entry.weights.fetch())
+    assert tape.replay(x) is MISSED
 
 
 class _Seen(TorchDispatchMode):
@@ -228,6 +260,19 @@ def test_a_replay_allocates_nothing_but_its_results() -> None:
 class Returns(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x, x.sin()
+
+
+@slow
+def test_an_argument_that_is_returned_is_the_callers() -> None:
+    tape = tape_of(warm(Returns(), torch.randn(3, 8)), torch.randn(2, 8))
+    x = torch.randn(2, 8)
+    first, second = tape.replay(x)
+    assert first is x and torch.allclose(second, x.sin())
+
+
+class Views(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[:, :2], x.sin()
 
 
 class Shares(nn.Module):
@@ -262,10 +307,10 @@ def test_an_operator_that_makes_its_result_is_copied() -> None:
 
 
 @slow
-@pytest.mark.parametrize("module, words", [(Returns, "with an argument"), (Shares, "with one another")])
+@pytest.mark.parametrize("module, words", [(Views, "with an argument"), (Shares, "with one another")])
 def test_results_that_are_no_memory_of_their_own(module: Any, words: str) -> None:
     fast = warm(module(), torch.randn(3, 8))
-    with pytest.raises(NotRecordable, match=words):
+    with pytest.raises(CannotCapture, match=words):
         tape_of(fast, torch.randn(2, 8))
 
 
@@ -287,31 +332,40 @@ def operator(x: torch.Tensor) -> torch.Tensor:
 )
 def test_what_escapes_the_recorders(monkeypatch: pytest.MonkeyPatch, function: Any, words: str) -> None:
     monkeypatch.setitem(call_by_hand.__globals__, "operator", function)
-    with pytest.raises(NotRecordable, match=words):
-        record(call_by_hand, [], [3], [torch.randn(3, 4)])
+    with pytest.raises(CannotCapture, match=words):
+        record(Job(call_by_hand, (torch.randn(3, 4),), ([], 3)))
 
 
 def test_an_operator_that_gives_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "def call(weights, size, x):\n    return op_0(x)\n"
     scope: dict[str, Any] = {"op_0": lambda x: float(x.sum())}
     exec(source, scope)
-    with pytest.raises(NotRecordable, match="gives a float, which may depend on data"):
-        record(scope["call"], [], [3], [torch.randn(3, 4)])
+    with pytest.raises(CannotCapture, match="gives a float, which may depend on data"):
+        record(Job(scope["call"], (torch.randn(3, 4),), ([], 3)))
 
 
 def test_memory_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = torch.randn(3, 4)
     scope: dict[str, Any] = {"op_0": torch.add, "held": [foreign]}
     exec("def call(weights, size, x):\n    return op_0(x, held[0])\n", scope)
-    with pytest.raises(NotRecordable, match="neither the tape's nor the module's"):
-        record(scope["call"], [], [3], [torch.randn(3, 4)])
+    with pytest.raises(CannotCapture, match="neither the tape's nor the module's"):
+        record(Job(scope["call"], (torch.randn(3, 4),), ([], 3)))
 
 
 @slow
-def test_an_arena_that_is_too_small() -> None:
+def test_a_size_that_needs_more_memory_than_the_first_has_some_of_its_own() -> None:
     fast = warm(nn.Linear(8, 8), torch.randn(3, 8), shapes={"input": SHAPES["x"]})
-    with pytest.raises(ArenaTooSmall):
-        tape_of(fast, torch.randn(16, 8), arena=Arena(64))
+    session = TapeSession()
+    small, large = (tape_of(fast, torch.randn(rows, 8), session=session) for rows in (2, 16))
+    assert session.bytes == small.tape.bytes + large.tape.bytes
+    for rows, tape in ((2, small), (16, large), (2, small)):
+        x = torch.randn(rows, 8)
+        assert torch.equal(tape.replay(x), fast(x))
+
+
+def test_the_gate_is_asked() -> None:
+    with cudagraph_capturing(False), pytest.raises(CapturingDisabled), TapeBackend().session():
+        pass
 
 
 # -- memory

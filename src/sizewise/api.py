@@ -26,9 +26,9 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
-_CAPTURES = ("persistent", "pad_values", "outputs", "on_miss", "decode")
+_CAPTURES = ("persistent", "outputs", "decode")
 """Arguments that are refused so far: they are not offered."""
-_NOT_YET = (("outputs", "static"), ("on_miss", "error"))
+_NOT_YET = (("outputs", "static"),)
 """Choices that are refused by name (SW508)."""
 
 
@@ -65,8 +65,11 @@ def compile(
         inplace: replace the instance's forward and return the instance itself.
         name: what errors and reports call the module.
         disable: return the target as it is.
-        persistent, pad_values, outputs, on_miss, decode: for captures, which do not exist yet; any
-            value but the default is refused by name.
+        pad_values: argument -> the number that it is filled up with where a call is smaller than its capture; 0 for
+            arguments that are not named. Arguments that are named, and those that look like masks, are taken to
+            always hold it there.
+        on_miss: a size in range that no capture serves runs the program (``"program"``) or raises (``"error"``).
+        persistent, outputs, decode: for later captures; any value but the default is refused by name.
 
     Returns:
         A `CompiledModule` for a module, function or method; the class for a class; the target itself
@@ -77,8 +80,9 @@ def compile(
     """
     check_environment()
     _check_choices({"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale})
-    _refuse_unavailable(persistent=persistent, pad_values=pad_values, outputs=outputs, on_miss=on_miss, decode=decode)
-    settings = Options(dynamic_shapes, _merged(config, mode, options), on_outside, on_stale, name)
+    _refuse_unavailable(persistent=persistent, outputs=outputs, decode=decode)
+    config = _merged(config, mode, options)
+    settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, _checked_pads(pad_values))
     if target is None:
         return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
     return _compile_target(target, options=settings, inplace=inplace, disable=disable)
@@ -93,18 +97,30 @@ def _check_choices(chosen: Mapping[str, str]) -> None:
             raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
 
 
-def _refuse_unavailable(*, persistent: Any, pad_values: Any, outputs: str, on_miss: str, decode: Any) -> None:
+def _refuse_unavailable(*, persistent: Any, outputs: str, decode: Any) -> None:
     """Refuse what would be accepted and then do nothing."""
     asked = {
         "persistent": bool(persistent),
-        "pad_values": pad_values is not None,
         'outputs="static"': outputs != "copy",
-        'on_miss="error"': on_miss != "program",
         "decode": decode is not None,
     }
     for what, given in asked.items():
         if given:
-            raise errors.NotAvailable(what=what, hint="leave it out; it belongs to captures, which come later.")
+            raise errors.NotAvailable(what=what, hint="leave it out; it is to come with later captures.")
+
+
+def _checked_pads(pads: Any) -> Mapping[str, float | int | bool]:
+    """The value of each argument, where it is filled up. Raises BadOption (SW510)."""
+    if pads is None:
+        return {}
+    plain = isinstance(pads, Mapping) and all(
+        isinstance(path, str) and type(value) in (int, float, bool) for path, value in pads.items()
+    )
+    if not plain:
+        legal = "a dict of numbers by argument"
+        todo = 'name the arguments that have a pad of their own, such as pad_values={"attention_mask": 0}'
+        raise errors.BadOption(option="pad_values", seen=pads, legal=legal, todo=todo)
+    return dict(pads)
 
 
 def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,9 @@ from .config.sizes import CaptureSizes, checked_capture_sizes
 from .counters import Counters
 from .dims import dims_of
 from .dispatch import Entry
+from .errors import call as call_errors
 from .errors import capture as errors
+from .errors.state import BadOption
 from .events import Timeline, logger
 from .graphs.backend import CannotCapture, GraphBackend, Job, Session
 from .graphs.bucket import Bucket, Form
@@ -55,12 +56,17 @@ class Wanted:
     listed: bool
     partial: bool
     pads: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    """Whether a size that no capture serves is refused."""
 
 
-def wanted(built: Built, config: CompilationConfig | None, pads: Mapping[str, Any]) -> Wanted | None:
+def wanted(
+    built: Built, config: CompilationConfig | None, pads: Mapping[str, Any], strict: bool = False
+) -> Wanted | None:
     """What to capture for ``built``, whose settings were ``config`` (None: the defaults); None for nothing.
 
     Raises:
+        BadOption (SW510): ``pads`` or ``strict``, which ask for captures, where nothing is to be captured.
         ConfigError: as `CompilationConfig.resolve` raises it.
     """
     dims = {name: (dim.min, dim.max) for name, dim in dims_of(built.spec).items()}
@@ -77,8 +83,25 @@ def wanted(built: Built, config: CompilationConfig | None, pads: Mapping[str, An
     else:
         mode, sizes, listed, partial = default_mode(dims, device, "inductor")[0], None, False, False
     if mode is not CUDAGraphMode.FULL:
+        _refuse_without_captures({"pad_values": pads or None, "on_miss": "error" if strict else None})
         return None
-    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads)
+    _check_pads(built, pads)
+    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads, strict)
+
+
+def _refuse_without_captures(asked: Mapping[str, Any]) -> None:
+    for option, seen in asked.items():
+        if seen is not None:
+            todo = 'leave it out, or have sizes captured: cudagraph_mode="FULL"'
+            raise BadOption(option=option, seen=seen, legal="left out, where nothing is captured", todo=todo)
+
+
+def _check_pads(built: Built, pads: Mapping[str, Any]) -> None:
+    known = sorted(path for path, axes in built.spec.items() if axes)
+    for path in pads:
+        if path not in known:
+            todo = f"name arguments that have a dim: {', '.join(known) or 'there are none'}"
+            raise BadOption(option="pad_values", seen=dict(pads), legal="numbers of arguments with a dim", todo=todo)
 
 
 def _settings(resolved: Resolved) -> tuple[CUDAGraphMode | None, CaptureSizes | None, bool, bool]:
@@ -114,8 +137,7 @@ def capture(
     with timeline.phase("capture"):
         for entry in built.entries:
             one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline)
-            with one.session():
-                found.append(one.run())
+            found.append(one.run())
             outcomes += one.outcomes
             padding |= one.padding
             total += one.bytes
@@ -157,16 +179,15 @@ class _Capturing:
         self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
         self.lock = threading.Lock()
         self.generator = torch.Generator().manual_seed(0)
-        self._session: Session | None = None
-
-    def session(self) -> ExitStack:
-        stack = ExitStack()
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
-        self._session = stack.enter_context(self.backend.session())
-        return stack
 
     def run(self) -> Buckets | None:
+        """What serves the program's sizes; None where nothing was captured."""
+        with torch.inference_mode(False), torch.no_grad(), self.backend.session() as session:
+            found = self._buckets(session)
+            self.bytes = session.bytes
+        return found
+
+    def _buckets(self, session: Session) -> Buckets | None:
         sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each)]
         sizes.sort(key=lambda each: math.prod(each.values()), reverse=True)
         why = self._unfit()
@@ -174,28 +195,38 @@ class _Capturing:
         buckets = []
         try:
             for each in sizes:
-                bucket = None if why else self._capture(each, state)
+                bucket = None if why else self._capture(session, each, state)
                 if bucket is not None:
                     buckets.append(bucket)
                 elif why:
                     self._without(each, why)
-            if not buckets:
+            if not buckets and not self.wanted.strict:
                 return None
             self._judge(buckets, state)
         finally:
             state.restore()
-        self.bytes = self._session.bytes if self._session is not None else 0
         self.outcomes.reverse()
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
-        return Buckets(self.program.size_names, buckets, padded, self.counters.adder("calls_capture"))
+        refuse = self._refusal if self.wanted.strict else None
+        return Buckets(self.program.size_names, buckets, padded, self.counters.adder("calls_capture"), refuse)
+
+    def _refusal(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
+        """What raises in the place of a replay."""
+        captured = "; ".join(sizes_in_words(each.sizes) for each in self.outcomes if each.outcome == "captured")
+        exact = [f"{name} is not filled up: {verdict.why}" for name, verdict in self.padding.items() if not verdict.safe]
+        seen = f"captured are {captured or 'no sizes'}{'; ' if exact else ''}{'; '.join(exact)}"
+
+        def refuse(*_: Any) -> Any:
+            raise call_errors.NotCaptured(owner=self.traced.owner, sizes=sizes_in_words(sizes), captured=seen)
+
+        return refuse
 
     def _unfit(self) -> str:
         """Why no size of this program is captured, or ''."""
         written = sorted(self.program.effects.written)
         return f"it writes to its argument {written[0]}" if written else ""
 
-    def _capture(self, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
-        assert self._session is not None
+    def _capture(self, session: Session, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
         call = self._call(sizes)
         values = call.tensor_values()
         variant = self.program.variant_for(next(iter(sizes.values()), None))
@@ -208,7 +239,7 @@ class _Capturing:
         )
         try:
             with self.timeline.phase("capture.size", sizes=dict(sizes)):
-                captured = self._session.capture(job)
+                captured = session.capture(job)
                 bucket = Bucket(captured, self.form, sizes, self.weights, self.lock)
                 state.restore()
                 problem = self._differs(bucket, sizes, state)

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,8 @@ class Options:
     on_outside: str = "error"
     on_stale: str = "error"
     name: str | None = None
+    on_miss: str = "program"
+    pads: Mapping[str, float | int | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ class CompiledModule(Face):
         from .captures import capture, wanted
         from .graphs.tape import TapeBackend
 
-        asked = wanted(built, self._sw_options.config, {})
+        options = self._sw_options
+        asked = wanted(built, options.config, options.pads, options.on_miss == "error")
         if asked is None:
             return None
         target = self._sw_target(built.entries[0].device_type)
@@ -380,7 +383,9 @@ class CompiledModule(Face):
         """What was built and what calls did. Printable; ``to_json()`` for machines."""
         from .report import make_report
 
-        return make_report(self._sw_owner, self.state, self.built, self._sw_counters, self._sw_timeline)
+        generation = self._sw_generation
+        captures = generation.captures if generation is not None else None
+        return make_report(self._sw_owner, self.state, self.built, captures, self._sw_counters, self._sw_timeline)
 
     # -- the original's face
 

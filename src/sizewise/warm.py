@@ -14,6 +14,7 @@ from .built import Built, Lookup, Target
 from .cache import Entry, Store, Token, open_store
 from .calls import Call
 from .config import env
+from .config.sizes import CAPTURE_SIZES
 from .counters import Counters
 from .errors import CacheError
 from .errors import state as errors
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 PATIENCE = 600.0
 """Seconds to wait for another process that builds the same programs, before building them here as well."""
 _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
-_SETTINGS_OF_NO_CODE = ("max_programs", "allow_partial", "debug_dump_path", "cudagraph_mode", *manifest.NOT_KEPT)
+_CAPTURES = ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size", "allow_partial")
+_SETTINGS_OF_NO_CODE = ("max_programs", "debug_dump_path", *_CAPTURES, *manifest.NOT_KEPT)
 
 
 def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timeline) -> Built:
@@ -307,6 +309,9 @@ def _settings(plan: Plan) -> dict[str, Any]:
     if plan.config is None:
         return {}
     found: dict[str, Any] = json.loads(plan.config.to_json())
+    if CAPTURE_SIZES in (found.get("compile_sizes") or ()):
+        # The word stands for sizes, and these have code of their own.
+        return {name: value for name, value in found.items() if name in _CAPTURES or name not in _SETTINGS_OF_NO_CODE}
     return {name: value for name, value in found.items() if name not in _SETTINGS_OF_NO_CODE}
 
 

@@ -69,3 +69,9 @@ class WrittenInputLayout(CallError, ValueError):
     code = "SW411"
     message = "{argument} is written, returned or read by its strides, and {problem}."
     remedy = "pass a contiguous tensor of its own."
+
+
+class NotCaptured(CallError, RuntimeError):
+    code = "SW412"
+    message = 'no capture of {owner} serves {sizes}, and on_miss="error" is set: {captured}.'
+    remedy = 'list a size that holds it in cudagraph_capture_sizes, or leave on_miss out: the program serves it then.'

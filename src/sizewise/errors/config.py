@@ -316,12 +316,6 @@ class UnknownCompileRange(ConfigError, ValueError):
 # -- sizes that this machine cannot run
 
 
-class CaptureSizesOfOtherDims(ConfigError, ValueError):
-    code = "SW141"
-    message = "cudagraph_capture_sizes={sizes!r} do not fit what is declared: {dims}."
-    remedy = "{todo}."
-
-
 class NotEnoughMemory(ConfigError, MemoryError):
     code = "SW140"
     message = (
@@ -329,3 +323,9 @@ class NotEnoughMemory(ConfigError, MemoryError):
         "{available}{problem}."
     )
     remedy = "{todo}"
+
+
+class CaptureSizesOfOtherDims(ConfigError, ValueError):
+    code = "SW141"
+    message = "cudagraph_capture_sizes={sizes!r} do not fit what is declared: {dims}."
+    remedy = "{todo}."

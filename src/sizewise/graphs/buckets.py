@@ -17,10 +17,17 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
     None. What is asked for the first time is worked out and kept."""
 
     def __init__(
-        self, dims: Sequence[str], buckets: Iterable[Bucket], padded: frozenset[str], count: Callable[[], Any]
+        self,
+        dims: Sequence[str],
+        buckets: Iterable[Bucket],
+        padded: frozenset[str],
+        count: Callable[[], Any],
+        refuse: Callable[[Mapping[str, int]], Callable[..., Any]] | None = None,
     ) -> None:
-        """``padded`` are the dims that may be filled up; ``count`` is called at each replay."""
+        """``padded`` are the dims that may be filled up; ``count`` is called at each replay; ``refuse`` gives what
+        raises for a size that no bucket holds."""
         super().__init__()
+        self._refuse = refuse
         self._count = count
         self._dims = tuple(dims)
         self.padded = padded
@@ -29,7 +36,9 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
     def __missing__(self, key: Any) -> Callable[..., Any] | None:
         sizes = dict(zip(self._dims, (key,) if len(self._dims) == 1 else key, strict=True))
         bucket = self.holding(sizes)
-        found = None if bucket is None else bucket.function(sizes, self._count)
+        found = bucket.function(sizes, self._count) if bucket is not None else None
+        if bucket is None and self._refuse is not None:
+            found = self._refuse(sizes)
         if len(self) >= MOST_FUNCTIONS:
             self.clear()
         self[key] = found

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..built import Built
+from ..captures import Captures
 from ..counters import Counters
 from ..errors.config import ClassInJson
 from ..events import Event, Timeline
@@ -35,6 +36,7 @@ _PHASES = {
     "compile": "",
     "link": ", the C++ compilers that went on after the last piece's code was made",
     "self_test": "",
+    "capture": ", captures and what may be filled up",
 }
 
 
@@ -48,6 +50,10 @@ class Report:
     programs: int
     dims: dict[str, dict[str, Any]]
     sizes: list[dict[str, Any]]
+    captures: list[dict[str, Any]]
+    """Each size that was to be captured: ``captured`` with its bytes, or ``program`` and why."""
+    padding: dict[str, dict[str, Any]]
+    """Per dim whether calls are filled up to the next captured size: ``proved``, ``tested``, or ``refused`` and why."""
     guards: list[str]
     assumptions: list[dict[str, str]]
     config: dict[str, Any]
@@ -81,6 +87,7 @@ class Report:
         for size in self.sizes:
             if size["verdict"] != "equal":
                 lines.append(f"            {size['verdict']} at {sizes_in_words(size['sizes'])}: {size['why']}")
+        lines += self._captures()
         for phase, what in _PHASES.items():
             if phase in ("trace", "compile", "self_test") or self.seconds(phase) >= 0.01:
                 lines.append(f"  {phase:<9} {self.seconds(phase):.2f} s{what}")
@@ -90,7 +97,33 @@ class Report:
         return "\n".join(lines)
 
 
-def make_report(owner: str, state: str, built: Built | None, counters: Counters, timeline: Timeline) -> Report:
+    def _captures(self) -> list[str]:
+        if not self.captures:
+            return []
+        done = [each for each in self.captures if each["outcome"] == "captured"]
+        where = "; ".join(sizes_in_words(each["sizes"]) for each in done)
+        lines = [f"  captures  {len(done)} of {len(self.captures)}" + (f": {where}" if done else "")]
+        for each in self.captures:
+            if each["outcome"] != "captured":
+                lines.append(f"            not at {sizes_in_words(each['sizes'])}: {each['why']}")
+        live = list(dict.fromkeys(name for each in done for name in each["live"]))
+        if live:
+            lines.append(f"            with memory of their own: {', '.join(live)}")
+        for name, verdict in self.padding.items():
+            how = "filled up to the next captured size" if verdict["verdict"] != "refused" else "exact sizes only"
+            why = f" ({verdict['why']})" if verdict["why"] else ""
+            lines.append(f"  padding   {name}: {verdict['verdict']}, {how}{why}")
+        return lines
+
+
+def make_report(
+    owner: str,
+    state: str,
+    built: Built | None,
+    captures: Captures | None,
+    counters: Counters,
+    timeline: Timeline,
+) -> Report:
     entries = built.entries if built else []
     programs = [entry.program for entry in entries]
     distinct = {key for program in programs for key in program.piece_keys}
@@ -102,6 +135,8 @@ def make_report(owner: str, state: str, built: Built | None, counters: Counters,
         pieces=Pieces(sum(len(p.piece_keys) for p in programs), len(compiled), len(distinct)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
+        captures=[asdict(outcome) for outcome in captures.outcomes] if captures else [],
+        padding={name: asdict(verdict) for name, verdict in captures.padding.items()} if captures else {},
         guards=list(dict.fromkeys(line for program in programs for line in program.guard_lines())),
         assumptions=[
             {"text": a.text, "verdict": a.verdict, "method": a.method}
