@@ -187,4 +187,5 @@ def _lowest(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
 
 
 def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return torch.equal(first, second) or bool(((first == second) | (first.isnan() & second.isnan())).all())
+    """Equal, but for the last bits: where one lane of a vector is very large, sines take another way for all of it."""
+    return torch.equal(first, second) or compare(first, second, depth=1) is None
