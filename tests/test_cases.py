@@ -50,8 +50,12 @@ def test_a_case_is_as_its_file_says(path: Path, backend: str) -> None:
     case = run_cases.load(str(path))
     reference = run_cases.record(case, lambda module, dynamic, case: module)
 
+    captures = {"cudagraph_mode": "FULL", "allow_partial": True} if backend == "inductor" else {}
+    if captures and hasattr(case, "CAPTURE"):
+        captures["cudagraph_capture_sizes"] = case.CAPTURE
+
     def lenient(module: nn.Module, dynamic: Any, case: ModuleType) -> Any:
-        return use(module, dynamic, case, backend=backend, on_outside="eager", on_stale="eager")
+        return use(module, dynamic, case, backend=backend, on_outside="eager", on_stale="eager", **captures)
 
     seen = run_cases.record(case, lenient)
     passed, summary = run_cases.verdict(case, reference, seen, run_cases.compare(case, reference, seen))
@@ -88,9 +92,15 @@ def test_a_row_of_the_configuration_case(settings: dict[str, Any], outcome: str,
     module, calls, _ = CONFIG_CASE.make()
     if outcome == "ok":
         dims = {"x": {0: Dim("n", 1, 13)}}
-        with pytest.raises(sizewise.SizewiseError, match="not available yet"):
-            sizewise.compile(module, dynamic_shapes=dims, backend="eager", **options).warmup(*calls[0]["args"])
-        pytest.xfail("captures do not exist yet: setting their sizes is refused by name")
+        fast = sizewise.compile(module, dynamic_shapes=dims, backend="eager", **options).warmup(*calls[0]["args"])
+        captured = [size["sizes"]["n"] for size in fast.report().captures if size["outcome"] == "captured"]
+        wanted = settings.get("capture_sizes") or [1, 2, 4, 8, 13]
+        assert captured == sorted(set(wanted)) and fast.counters.captures == len(captured)
+        for call in calls:
+            with torch.no_grad():
+                torch.testing.assert_close(fast(*call["args"]), module(*call["args"]))
+        assert fast.counters.calls_capture == sum(call["args"][0].shape[0] <= captured[-1] for call in calls)
+        return
     with pytest.raises(sizewise.SizewiseError) as seen:
         dims = {settings.get("arg", "x"): {settings.get("index", 0): Dim(*settings.get("dim", ("n", 1, 13)))}}
         sizewise.compile(module, dynamic_shapes=dims, backend="eager", **options).warmup(*calls[0]["args"])
