@@ -440,7 +440,6 @@ def test_the_command_that_loads_a_target_alone(text: str, tmp_path: Path, monkey
         ("sw-402x", "Nearest: SW402"),
         ("SW412", "Nearest: SW411"),
         ("SW307", "SW307 is retired"),
-        ("SW602", "SW602 is reserved"),
     ],
 )
 def test_a_code_that_is_unknown(
