@@ -127,6 +127,7 @@ def test_no_bare_raise_no_assert_no_global(path: Path) -> None:
 ALLOWED_BUILTINS = {
     "__init__.py": {"AttributeError"},  # the module __getattr__ protocol
     "config/__init__.py": {"AttributeError"},
+    "graphs/__init__.py": {"AttributeError"},
 }
 
 

@@ -7,16 +7,20 @@ calls `validate_cudagraph_capturing_enabled()`; code that owns the life cycle op
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from .errors import capture as errors
+from .events import logger
 from .locks import ForkLock
 
 __all__ = [
     "CaptureGate",
     "cudagraph_capturing",
     "cudagraph_capturing_enabled",
+    "profiling_run",
     "set_cudagraph_capturing_enabled",
     "validate_cudagraph_capturing_enabled",
 ]
@@ -97,6 +101,33 @@ def cudagraph_capturing(enabled: bool) -> Iterator[None]:
     """
     with cudagraph_capturing_enabled.block(_checked(enabled)):
         yield
+
+
+class CompileCounts(Protocol):
+    """What `profiling_run` reads; the ``counters`` of a compiled module have both."""
+
+    @property
+    def traces(self) -> int: ...
+
+    @property
+    def compilations(self) -> int: ...
+
+
+@contextmanager
+def profiling_run(counters: CompileCounts) -> Iterator[None]:
+    """The first run of what is built, to measure its memory or time; its length is logged, in seconds.
+
+    Raises CompiledInProfilingRun (SW635), an AssertionError: by the counters, something was traced or compiled
+    meanwhile, so that what was measured is not what will serve.
+    """
+    before = counters.traces, counters.compilations
+    started = time.perf_counter()
+    yield
+    elapsed = time.perf_counter() - started
+    traces, compilations = counters.traces - before[0], counters.compilations - before[1]
+    if traces or compilations:
+        raise errors.CompiledInProfilingRun(compilations=compilations, traces=traces)
+    logger.info("Initial profiling/warmup run took %.2f s", elapsed)
 
 
 def _checked(enabled: object) -> bool:

@@ -33,14 +33,14 @@ class CUDABackend:
     Args:
         cudagraph_num_of_warmups: runs of each call on the capture's stream before it is captured. The first run of a
             kernel may load it, choose among its variants or allocate a workspace, none of which is legal in a capture.
-        cuda: stands in for ``torch.cuda`` in tests.
+        cuda: stands in for ``torch.cuda`` in tests, and ``kind`` for the type of its devices.
     """
 
     name = "cuda"
 
-    def __init__(self, *, cudagraph_num_of_warmups: int = 1, cuda: Any = None) -> None:
+    def __init__(self, *, cudagraph_num_of_warmups: int = 1, cuda: Any = None, kind: str = "cuda") -> None:
         self.cudagraph_num_of_warmups = cudagraph_num_of_warmups
-        self._cuda = cuda
+        self._cuda, self._kind = cuda, kind
 
     @property
     def cuda(self) -> Any:
@@ -57,7 +57,7 @@ class CUDABackend:
         monitor.validate_cudagraph_capturing_enabled()
         if not self.cuda.is_available():
             raise CannotCapture("there is no CUDA device")
-        session = CUDASession(self.cuda, self.cudagraph_num_of_warmups)
+        session = CUDASession(self.cuda, self.cudagraph_num_of_warmups, self._kind)
         try:
             with collector_at_rest():
                 yield session
@@ -69,9 +69,9 @@ class CUDABackend:
 class CUDASession(SharedSession["CUDACapture"]):
     """``bytes``: what the pool grew by; ``device_bytes``: what the device has less, the graphs themselves included."""
 
-    def __init__(self, cuda: Any, warmups: int) -> None:
+    def __init__(self, cuda: Any, warmups: int, kind: str) -> None:
         super().__init__()
-        self._cuda, self._warmups = cuda, warmups
+        self._cuda, self._warmups, self._kind = cuda, warmups, kind
         self._device: torch.device | None = None
         self._stream: Any = None
         self._pool: Any = None
@@ -92,7 +92,7 @@ class CUDASession(SharedSession["CUDACapture"]):
     def capture(self, job: Job) -> CUDACapture:
         """Raises CannotCapture, and whatever the call raises before it is captured."""
         monitor.validate_cudagraph_capturing_enabled()
-        device = _device_of(job)
+        device = _device_of(job, self._kind)
         with capture_window() as window, torch.no_grad(), self._cuda.device(device):
             self._begin(device)
             self._warm_up(job)
@@ -126,17 +126,22 @@ class CUDASession(SharedSession["CUDACapture"]):
         self._cuda.empty_cache()
         before, stream = self._memory(), self._cuda.current_stream()
         graph = self._cuda.CUDAGraph()
+        # The end of a broken capture raises too, in the place of what broke it.
+        raised: list[BaseException] = []
         try:
-            with self._cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-            ):
-                result = job.run(job.inputs)
+            with self._cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                try:
+                    result = job.run(job.inputs)
+                except BaseException as problem:
+                    raised.append(problem)
+                    raise
             unless_broken(window)
         except BaseException as problem:
             self._undo(graph, stream)
-            if isinstance(problem, CannotCapture | SizewiseError) or not isinstance(problem, Exception):
-                raise
-            raise CannotCapture(_cause(problem, job, window)) from problem
+            first = raised[0] if raised else problem
+            if isinstance(first, CannotCapture | SizewiseError) or not isinstance(first, Exception):
+                raise first from None
+            raise CannotCapture(_cause(first, job, window)) from problem
         after = self._memory()
         grown, less = max(0, after[0] - before[0]), max(0, before[1] - after[1])
         self.bytes += grown
@@ -223,9 +228,9 @@ def collector_at_rest() -> Iterator[None]:
             step()
 
 
-def _device_of(job: Job) -> torch.device:
+def _device_of(job: Job, kind: str) -> torch.device:
     devices = {tensor.device for tensor in (*job.inputs, *job.weights)}
-    if len(devices) != 1 or next(iter(devices)).type != "cuda":
+    if len(devices) != 1 or next(iter(devices)).type != kind:
         seen = ", ".join(sorted(map(str, devices))) or "none"
         raise CannotCapture(f"its tensors are on {seen}; a CUDA graph needs all of them on one GPU")
     return devices.pop()
@@ -235,9 +240,7 @@ def _cause(problem: Exception, job: Job, window: Window) -> str:
     if isinstance(problem, torch.OutOfMemoryError):
         return f"out of memory: {_first_line(problem)}"
     named = window.broken or illegal_operator(job)
-    # The end of a broken capture raises as well; what broke it is the error before that.
-    first = problem.__context__ if isinstance(problem.__context__, RuntimeError) else problem
-    return f"{named} ({_first_line(first)})" if named else _first_line(first)
+    return f"{named} ({_first_line(problem)})" if named else _first_line(problem)
 
 
 def _first_line(problem: BaseException) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from .. import monitor
+from ..errors import SizewiseError
 from .backend import CannotCapture, Job
 from .illegal import Watch, unless_broken
 from .sessions import SharedSession
@@ -123,9 +124,7 @@ class FakeSession(SharedSession["FakeCapture"]):
                     job.run(inputs)
                     self._backend.warm_ups += 1
                 unless_broken(window)
-                with Watch():
-                    result = job.run(inputs)
-                    self._fail_if_told()
+                result = self._watched(job, inputs)
                 unless_broken(window)
                 made = FakeCapture(self, job, inputs, result)
         except BaseException:
@@ -134,6 +133,17 @@ class FakeSession(SharedSession["FakeCapture"]):
         self.captures.append(made)
         self._backend.captures.append(made)
         return made
+
+    def _watched(self, job: Job, inputs: Sequence[torch.Tensor]) -> Any:
+        try:
+            with Watch():
+                result = job.run(inputs)
+        except (CannotCapture, SizewiseError):
+            raise
+        except Exception as problem:
+            raise CannotCapture(f"{type(problem).__name__}: {problem}") from problem
+        self._fail_if_told()
+        return result
 
     def _fail_if_told(self) -> None:
         if self._backend.attempts == self._backend.interrupt_at:

@@ -90,4 +90,3 @@ def unless_broken(window: Window) -> None:
     """Raises CannotCapture if something illegal happened in the window and its error was swallowed."""
     if window.broken is not None:
         raise CannotCapture(window.broken)
-

@@ -31,15 +31,15 @@ def map_tensors(value: Any, change: Change) -> Any:
     if type(value) is list:
         return [map_tensors(part, change) for part in value]
     if isinstance(value, dict):
-        made = {} if type(value) is dict else copy.copy(value)
+        made: dict[Any, Any] = {} if type(value) is dict else copy.copy(value)
         for key, part in value.items():
             made[key] = map_tensors(part, change)
         return made
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = copy.copy(value)
+        record: Any = copy.copy(value)
         for name, part in _fields(value):
-            object.__setattr__(made, name, map_tensors(part, change))
-        return made
+            object.__setattr__(record, name, map_tensors(part, change))
+        return record
     if type(value) in _PLAIN or isinstance(value, enum.Enum):
         return value
     raise CannotCapture(f"a {type(value).__qualname__}, which may hold tensors where they are not found")
@@ -91,4 +91,6 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor) not in _PLAIN_TENSORS:
         raise CannotCapture(f"a tensor of the class {type(tensor).__qualname__}")
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise CannotCapture("a sparse or quantized tensor")
     return tensor
