@@ -150,7 +150,7 @@ def test_a_session_is_given_up_as_a_whole() -> None:
     assert session.bytes and not backend.freed
     second.release()
     second.release()
-    assert session.bytes == 0 and backend.freed == [session.pool] and second.result.isnan().all()
+    assert session.bytes == 0 and backend.freed == [second.pool] and second.result.isnan().all()
     with pytest.raises(CannotCapture, match="released"):
         second.replay()
 

@@ -416,6 +416,34 @@ def test_gradients_and_inference_mode() -> None:
     torch.testing.assert_close(called(fresh, x), fresh.unwrap()(x))
 
 
+def test_autocast_is_part_of_the_call() -> None:
+    wrapper = wrapped()
+    x = torch.randn(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(called(wrapper, x), wrapper.unwrap()(x))
+        assert called(wrapper, x).dtype is torch.bfloat16
+    with pytest.raises(errors.ReplayArgumentsDiffer, match=r"captured with \(torch.bfloat16, None\) as autocast"):
+        called(wrapper, x)
+
+
+def test_inference_tensors_whose_addresses_count() -> None:
+    with torch.inference_mode():
+        x = torch.randn(3, 4)
+        wrapper = wrapped(copy_inputs=False)
+        for _ in range(2):
+            torch.testing.assert_close(called(wrapper, x), wrapper.unwrap()(x))
+    assert wrapper.counters.calls_capture == 2
+
+
+def test_within_torch_compile_it_is_the_runnable() -> None:
+    wrapper = wrapped()
+    x = torch.randn(3, 4)
+    with forward_context("FULL", of(3)):
+        seen = torch.compile(lambda x: wrapper(x) + 1, backend="eager", fullgraph=True)(x)
+    torch.testing.assert_close(seen, wrapper.unwrap()(x) + 1)
+    assert not wrapper.entries
+
+
 # -- results
 
 

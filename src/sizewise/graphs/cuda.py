@@ -85,15 +85,17 @@ class CUDASession(SharedSession["CUDACapture"]):
             stream = self._cuda.current_stream(self._device)
             if self._done is not None:
                 stream.wait_event(self._done)
-            yield
-            if self._done is not None:
-                self._done.record(stream)
+            try:
+                yield
+            finally:
+                if self._done is not None:
+                    self._done.record(stream)
 
     def capture(self, job: Job) -> CUDACapture:
         """Raises CannotCapture, and whatever the call raises before it is captured."""
         monitor.validate_cudagraph_capturing_enabled()
         device = _device_of(job, self._kind)
-        with capture_window() as window, torch.no_grad(), self._cuda.device(device):
+        with self._lock, capture_window() as window, torch.no_grad(), self._cuda.device(device):
             self._begin(device)
             self._warm_up(job)
             unless_broken(window)

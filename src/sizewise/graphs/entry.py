@@ -16,18 +16,19 @@ Layout = tuple[torch.Size, torch.dtype, torch.device, tuple[int, ...]]
 
 @dataclass
 class Arguments:
-    """One call's arguments, keywords by name: its tensors, and the outline of all the rest."""
+    """One call's arguments, keywords by name: its tensors, and the outline of all the rest; and its autocast."""
 
     values: tuple[tuple[Any, ...], dict[str, Any]]
     tensors: list[torch.Tensor]
     outline: Any
+    autocast: tuple[torch.dtype | None, ...]
 
     @classmethod
     def read(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Raises CannotCapture: an argument of a class that may hold tensors where they are not found."""
         values = (args, dict(sorted(kwargs.items())))
         tensors: list[torch.Tensor] = []
-        return cls(values, tensors, outline(values, tensors))
+        return cls(values, tensors, outline(values, tensors), autocast())
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with other tensors in the place of their own."""
@@ -95,6 +96,7 @@ class Entry:
     capture: Capture
     session: Session
     outline: Any
+    autocast: tuple[torch.dtype | None, ...]
     layouts: list[Layout]
     weights: Weights
     inputs: list[torch.Tensor]
@@ -104,6 +106,13 @@ class Entry:
         return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
 
 
+def autocast() -> tuple[torch.dtype | None, ...]:
+    """The dtype that operators are cast to on a CPU and on a GPU; None where autocast is off."""
+    return tuple(
+        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None for kind in ("cpu", "cuda")
+    )
+
+
 def differs(entry: Entry, given: Arguments, strides: bool) -> tuple[str, str, str] | None:
     """(argument, expected, seen) of the first difference between a call and the captured one; None without any.
 
@@ -111,6 +120,8 @@ def differs(entry: Entry, given: Arguments, strides: bool) -> tuple[str, str, st
     """
     if given.outline != entry.outline:
         return "its other arguments", _words(entry.outline), _words(given.outline)
+    if given.autocast != entry.autocast:
+        return "autocast (CPU, CUDA)", str(entry.autocast), str(given.autocast)
     end = 4 if strides else 3
     for index, (tensor, layout) in enumerate(zip(given.tensors, entry.layouts, strict=True)):
         seen = Entry.layout(tensor)

@@ -117,7 +117,7 @@ class FakeSession(SharedSession["FakeCapture"]):
         """Raises CannotCapture; KeyboardInterrupt where the backend was told to."""
         monitor.validate_cudagraph_capturing_enabled()
         try:
-            with capture_window() as window, torch.no_grad():
+            with self._lock, capture_window() as window, torch.no_grad():
                 self._backend.attempts += 1
                 inputs = _own(job.inputs) if self._backend.overwrite_inputs else job.inputs
                 for _ in range(self._backend.warmups):
@@ -164,6 +164,7 @@ class FakeSession(SharedSession["FakeCapture"]):
                 capture.scramble()
                 if capture.pool not in self._backend.freed:
                     self._backend.freed.append(capture.pool)
+        self.pool = FakePool()
 
 
 class FakeCapture:

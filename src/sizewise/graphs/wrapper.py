@@ -29,8 +29,8 @@ class CUDAGraphWrapper:
 
     A call within `forward_context` of the wrapper's own mode captures the graph of the context's descriptor if there is
     none yet, which is legal only while the gate (`monitor`) is open, and replays it. Every other call runs the
-    runnable: without a context, in another mode, and within somebody's capture. FULL graphs belong to exactly their
-    descriptor; PIECEWISE ones serve uniform batches and others alike.
+    runnable: without a context, in another mode, within somebody's capture and within torch.compile. FULL graphs
+    belong to exactly their descriptor; PIECEWISE ones serve uniform batches and others alike.
 
     Args:
         runnable: a module, a bound method of one, or a function. What it reads and is no argument must stay where it
@@ -119,6 +119,8 @@ class CUDAGraphWrapper:
                 entry.capture.release()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.runnable(*args, **kwargs)
         context = current_context()
         if context is None or context.mode is not self.mode or context.descriptor is None or inside_capture():
             return self._run(args, kwargs)
@@ -181,9 +183,12 @@ class CUDAGraphWrapper:
                 with self._session(session) as opened:
                     capture = opened.capture(job)
             finally:
-                for tensor, value in kept:
-                    tensor.copy_(value)
-            entry = Entry(capture, opened, given.outline, [*map(Entry.layout, given.tensors)], weights, inputs)
+                with torch.inference_mode():  # where tensors of either kind may be written
+                    for tensor, value in kept:
+                        tensor.copy_(value)
+            entry = Entry(
+                capture, opened, given.outline, given.autocast, [*map(Entry.layout, given.tensors)], weights, inputs
+            )
             try:
                 self._check(entry, given, versions)
             except CannotCapture:
