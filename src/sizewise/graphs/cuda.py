@@ -11,7 +11,7 @@ takes one of them out. A failed capture leaves its pool in an unknown state: the
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -214,20 +214,19 @@ class CUDACapture:
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """No automatic garbage collection in the block, and short ones where somebody asks for them."""
-    enabled, frozen = gc.isenabled(), gc.get_freeze_count() > 0
-    restore: list[Callable[[], None]] = [gc.enable] if enabled else []
+    """No automatic garbage collection in the block.
+
+    Nothing is frozen: only `gc.unfreeze` would end that, which also brings back what the program itself has frozen, and
+    Python 3.12 does not tell whether there is any.
+    """
+    enabled = gc.isenabled()
     gc.collect()
     gc.disable()
-    if not frozen:
-        # `unfreeze` would also bring back what the program itself has frozen.
-        gc.freeze()
-        restore.append(gc.unfreeze)
     try:
         yield
     finally:
-        for step in restore:
-            step()
+        if enabled:
+            gc.enable()
 
 
 def _device_of(job: Job, kind: str) -> torch.device:

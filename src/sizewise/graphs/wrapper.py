@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -249,11 +249,9 @@ class CUDAGraphWrapper:
                     )
         return given
 
-    @contextmanager
-    def _turn(self, session: Any) -> Iterator[None]:
+    def _turn(self, session: Any) -> AbstractContextManager[Any]:
         turn = getattr(session, "turn", None)
-        with self._lock if turn is None else turn():
-            yield
+        return self._lock if turn is None else turn()
 
     def _results(self, capture: Capture, clock: Clock) -> Any:
         made: dict[int, torch.Tensor] = {}
