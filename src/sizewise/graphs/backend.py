@@ -63,8 +63,9 @@ class Capture(Protocol):
 class Session(Protocol):
     """Captures that share memory, made within one window. Give it the largest first."""
 
-    bytes: int
-    """Of memory that all its captures hold together."""
+    @property
+    def bytes(self) -> int:
+        """Of memory that all its captures hold together."""
 
     def capture(self, job: Job) -> Capture:
         """Raises CannotCapture; what the failed attempt held is given back."""
