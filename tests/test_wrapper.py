@@ -616,6 +616,21 @@ def test_release_and_a_session_that_is_gone() -> None:
         called(wrapper, torch.randn(3, 4))
 
 
+def test_graphs_that_went_with_their_session_are_captured_again() -> None:
+    backend = FakeBackend(out_of_memory_at=2)
+    wrapper = wrapped(backend=backend)
+    with pytest.raises(errors.CaptureFailed), backend.session() as session:
+        for rows in (8, 4):
+            called(wrapper, torch.randn(rows, 4), session=session)
+    assert backend.bytes == 0
+    x = torch.randn(8, 4)
+    with closed(), pytest.raises(errors.CapturingDisabled):
+        called(wrapper, x)
+    for _ in range(2):
+        torch.testing.assert_close(called(wrapper, x), wrapper.unwrap()(x))
+    assert wrapper.counters.captures == 2 and backend.bytes > 0
+
+
 def test_threads_share_one_graph() -> None:
     wrapper = wrapped()
     wrong: list[Any] = []

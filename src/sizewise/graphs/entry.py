@@ -101,6 +101,10 @@ class Entry:
     weights: Weights
     inputs: list[torch.Tensor]
 
+    def released(self) -> bool:
+        """Whether its session was given up, as one is whose block raised; backends may not tell."""
+        return getattr(self.capture, "released", False)
+
     @staticmethod
     def layout(tensor: torch.Tensor) -> Layout:
         return tensor.shape, tensor.dtype, tensor.device, tensor.stride()

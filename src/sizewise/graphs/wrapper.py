@@ -127,7 +127,7 @@ class CUDAGraphWrapper:
         descriptor = context.descriptor
         key = descriptor if self.mode is CUDAGraphMode.FULL else descriptor.relaxed()
         entry = self.entries.get(key)
-        if entry is None:
+        if entry is None or entry.released():
             entry = self._captured(key, context, args, kwargs)
         elif entry.weights.moved():
             self.counters.add("stale")
@@ -145,7 +145,7 @@ class CUDAGraphWrapper:
     ) -> Entry:
         with self._lock:
             known = self.entries.get(key)  # another thread may have been first
-            if known is None:
+            if known is None or known.released():
                 monitor.validate_cudagraph_capturing_enabled()
                 try:
                     known = self._capture(key, context.session, self._read(args, kwargs))
