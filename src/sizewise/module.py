@@ -311,9 +311,12 @@ class CompiledModule(Face):
             BadOption (SW510): ``threads``.
             CannotSave (SW614), an OSError: the file cannot be written.
         """
-        from .saved.save import checked_threads, save_bundle
+        from .saved.bundle import check_writable
+        from .saved.save import save_bundle
+        from .saved.threads import checked_threads
 
         counts = None if threads is None else checked_threads(threads)
+        check_writable(as_path(path))
         with self._sw_lock:
             generation = self._sw_generation
             if generation is None:

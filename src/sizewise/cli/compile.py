@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..saved.bundle import check_writable
+from ..saved.threads import checked_threads
 from .output import AsJson, show, show_json, table, users_code
 from .progress import warmup_progress
 from .settings import Assignments, Backend, config_from
@@ -69,15 +70,16 @@ def compile(
 
 
 def _counts(threads: str | None, output: Path | None) -> list[int] | None:
-    """Raises typer.BadParameter."""
+    """Raises typer.BadParameter, BadOption (SW510)."""
     if threads is None:
         return None
     if output is None:
         raise typer.BadParameter("it is about the bundle that --output writes", param_hint="--threads")
     try:
-        return [int(count) for count in threads.split(",")]
+        counts = [int(count) for count in threads.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{threads!r} is no list of numbers, as in 1,2,4", param_hint="--threads") from None
+    return checked_threads(counts)
 
 
 def warmed_up(target: Target, config: CompilationConfig | None) -> CompiledModule:

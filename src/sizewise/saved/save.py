@@ -14,7 +14,6 @@ from .. import ambient
 from ..built import Built
 from ..calls import Signature
 from ..errors import bundle as errors
-from ..errors.state import BadOption
 from ..events import logger
 from . import bundle, manifest
 from .files import Differs, Files, Json, NotThere
@@ -46,15 +45,6 @@ def save_bundle(
         files |= own
     bundle.write(path, described[0] if len(described) == 1 else {"alternatives": described}, files)
     return path
-
-
-def checked_threads(threads: Any) -> list[int]:
-    """Numbers of threads, each once. Raises BadOption (SW510)."""
-    listed = list(threads) if isinstance(threads, list | tuple | set | range) else [threads]
-    if listed and all(type(count) is int and count >= 1 for count in listed):
-        return sorted(set(listed))
-    legal, todo = "a list of numbers of threads", "pass numbers of at least 1, as torch.set_num_threads takes them"
-    raise BadOption(option="threads", seen=threads, legal=legal, todo=todo)
 
 
 def _described(owner: str, module: nn.Module, method: str, built: Built, proved: bool) -> tuple[Json, Files]:
