@@ -31,7 +31,8 @@ def _started(count: int) -> int:
 
     Only starting them tells. OpenMP ends the process where one does not start.
     """
-    over, running = threading.Event(), []
+    over = threading.Event()
+    running: list[threading.Thread] = []
     try:
         while len(running) < count:
             thread = threading.Thread(target=over.wait, daemon=True)
