@@ -338,10 +338,12 @@ class CompiledModule(Face):
 
     def _sw_load(self, path: Path) -> CompiledModule:
         """Install the programs of a bundle."""
+        from .refuse import refuse_training
         from .saved.save import load_bundle
 
         with self._sw_lock, self._sw_timeline.phase("load"):
             module, forward = self.__dict__["__wrapped__"], self._sw_replaced
+            refuse_training(module, self._sw_owner)
             built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
             self._install(built, self._capture(built))
         return self
