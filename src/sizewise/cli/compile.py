@@ -111,11 +111,12 @@ def _without_torchs_traceback() -> Iterator[None]:
 
 def _rows(report: Report) -> list[tuple[str, str]]:
     pieces = report.pieces
-    rows = [("pieces", f"{pieces.total} total, {pieces.distinct} distinct, {pieces.compiled} compiled")]
+    counts = f"{pieces.total} total, {pieces.distinct} distinct, {pieces.compiled} compiled{report.then}"
+    rows = [("from", report.source), ("pieces", counts)]
     for name, dim in report.dims.items():
         rows.append((f"dim {name}", f"{dim['min']} to {dim['max']}, {dim['policy']}"))
     equal = sum(size["verdict"] == "equal" for size in report.sizes)
-    rows.append(("checked", f"{equal} of {len(report.sizes)} sizes equal to eager"))
+    rows.append(("checked", f"{equal} of {len(report.sizes)} sizes equal to eager{report.then}"))
     for size in report.sizes:
         if size["verdict"] != "equal":
             rows.append((f"size {size['sizes']}", f"{size['verdict']}: {size['why']}"))
