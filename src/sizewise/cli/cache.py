@@ -86,7 +86,7 @@ def ls(json: AsJson = False) -> None:
     if entries:
         columns = ("", "program", "built", "torch", "sizes", "bytes", "last used")
         show(table(columns, [_cells(entry) for entry in entries]))
-    show(f"{_count(len(entries), 'program')}, {in_words(size)} of {in_words(store.limit)} in {store.folder}")
+    show(f"{count(len(entries), 'program')}, {in_words(size)} of {in_words(store.limit)} in {store.folder}")
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:
@@ -150,8 +150,8 @@ def verify(json: AsJson = False) -> None:
         if found.problems:
             columns = ("", "program", "sizes", "what is wrong", "in the cache")
             show(table(columns, [row for each in found.problems for row in _problem_rows(store, each)]))
-        read = f"{_count(found.entries, 'program')} and {_count(found.blobs, 'file')}, {in_words(found.bytes)}, read"
-        show(f"{read}: {_count(len(found.problems), 'problem')}.")
+        read = f"{count(found.entries, 'program')} and {count(found.blobs, 'file')}, {in_words(found.bytes)}, read"
+        show(f"{read}: {count(len(found.problems), 'problem')}.")
         for line in _remedies(found.problems):
             show(line)
     if found.problems:
@@ -213,8 +213,8 @@ def _show_removed(store: Store, removed: Removed, json: bool) -> None:
     if json:
         show_json({"path": str(store.folder), "bytes": size, "removed": asdict(removed)})
         return
-    files = _count(removed.blobs + removed.temporary, "file")
-    show(f"Removed {_count(removed.entries, 'program')} and {files}, {in_words(removed.bytes)}.")
+    files = count(removed.blobs + removed.temporary, "file")
+    show(f"Removed {count(removed.entries, 'program')} and {files}, {in_words(removed.bytes)}.")
     show(f"{in_words(size)} are left in {store.folder}")
 
 
@@ -248,7 +248,16 @@ def in_words(size: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def _count(number: int, what: str) -> str:
+def in_a_line(entry: Entry) -> str:
+    """A program as the listing shows it: its id, whose it is, its sizes, when it was built."""
+    told = entry.manifest
+    parts = (f"{entry.id[:ID_SHOWN]} {_plain(told.get('owner'))}", _plain(told.get("sizes")))
+    built = f"built {_moment(told['built'])}" if told.get("built") is not None else ""
+    return ", ".join(part.strip() for part in (*parts, built) if part.strip())
+
+
+def count(number: int, what: str) -> str:
+    """1 program, 2 programs."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
