@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from sizewise.cache import Store, open_store
 from sizewise.cli.app import CACHE
 from sizewise.cli.cache import in_words, parse_size
 
-from .cache_support import FILES, KEY, OTHER_KEY, age, mounted, published, store
+from .cache_support import FIELDS, FILES, KEY, OTHER_KEY, age, mounted, published, store
 from .command_line import environment, sizewise
 
 __all__ = ["store"]
@@ -90,7 +91,8 @@ def test_ls(store: Store) -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["program", "built", "torch", "sizes", "bytes", "last", "used"]
     assert lines[2][0] == odd.id[:12] and lines[3][:2] == [old.id[:12], "Net"]
-    assert {"2.13.0", "batch"} <= set(lines[3]) and "2 programs, " in done.stdout
+    local = datetime.fromisoformat(FIELDS["built"]).astimezone().strftime("%Y-%m-%d %H:%M").split()
+    assert {"2.13.0", "batch", *local} <= set(lines[3]) and "2 programs, " in done.stdout
     told = json.loads(sizewise("cache", "ls", "--json").stdout)
     assert told["limit"] == 5 << 30 and told["bytes"] == store.size()
     first, second = told["entries"]

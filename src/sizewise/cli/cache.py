@@ -24,6 +24,7 @@ import re
 import sys
 import time
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
 _DIGEST = re.compile("[0-9a-f]{64}")
+_MOMENT = "%Y-%m-%d %H:%M"
 ID_SHOWN = 12
 """Digits of a program's id, in what people read."""
 
@@ -125,11 +127,13 @@ def _plain(value: Any) -> str:
 
 
 def _moment(value: Any) -> str:
-    """Seconds since the epoch as local time; other values as they are."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _plain(value)
+    """Seconds since the epoch, or a moment as a manifest has it, as local time; other values as they are."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+        if isinstance(value, str):
+            return datetime.fromisoformat(value).astimezone().strftime(_MOMENT)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return _plain(value)
+        return time.strftime(_MOMENT, time.localtime(value))
     except (ValueError, OverflowError, OSError):
         return _plain(value)
 

@@ -66,7 +66,16 @@ def compile(
     show(f"{target}: {report.owner} is {report.state}")
     show(table(("", "what was built"), _rows(report)))
     if written is not None:
-        show(f"written to {written}: {written.stat().st_size / 1e6:.1f} MB, for sizewise.load")
+        threads = " or ".join(map(str, counts or [_threads_here()]))
+        one = "" if threads == "1" else "s"
+        size = written.stat().st_size / 1e6
+        show(f"written to {written}: {size:.1f} MB, for sizewise.load in processes with {threads} thread{one}")
+
+
+def _threads_here() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _counts(threads: str | None, output: Path | None) -> list[int] | None:

@@ -127,6 +127,9 @@ def _for_these_threads(path: Path, described: Sequence[Json]) -> Json:
     if here not in by_threads:
         *others, last = map(str, by_threads)
         known = f"{', '.join(others)} or {last}" if others else last
-        todo = f"call torch.set_num_threads({last}) first, or name {here} in save(..., threads=[...])."
+        todo = (
+            f"set OMP_NUM_THREADS={last} or call torch.set_num_threads({last}) first, or build it for {here} as well: "
+            "save(..., threads=[...]), or `sizewise compile --threads`."
+        )
         raise errors.BundleDiffers(path=path, difference=f"the number of threads was {known} and is {here}", todo=todo)
     return by_threads[here]
