@@ -112,7 +112,6 @@ class Report:
         lines.append(f"  counters  {counts or 'none'}")
         return "\n".join(lines)
 
-
     def _captures(self) -> list[str]:
         if not self.captures:
             return []
