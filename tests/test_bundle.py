@@ -91,8 +91,7 @@ DIFFERENCES = {
         ["forward"],
     ),
     "a method put in the class": ("net", NET + "Net.forward = lambda self, x: x", ["forward"]),
-    "a part in another's place": ("net", NET + "model.drop = torch.nn.Identity()", ["drop"]),
-    "training": ("net", NET + "model.drop.train()", ["drop.training", "False", "True"]),
+    "a part in another's place": ("net", NET + "model.drop = torch.nn.Identity().eval()", ["drop"]),
     "another width": ("net", "from model import Net\nmodel = Net(16).eval()", ["8", "16"]),
     "another dtype": ("net", NET + "model.double()", ["float32", "float64"]),
     "no bias": ("net", "from model import Net\nmodel = Net(bias=False).eval()", ["first.bias"]),
@@ -114,6 +113,10 @@ DIFFERENCES = {
     "deterministic algorithms": ("net", NET + "torch.use_deterministic_algorithms(True)", ["deterministic"]),
     "an operator that nobody defined": ("calls", "from model import Calls\nmodel = Calls().eval()", ["bundle_test"]),
 }
+TRAINING = {
+    "a fresh module": ("from model import Net\nmodel = Net()\n", "the module itself"),
+    "a part": (NET + "model.drop.train()", "drop: Dropout"),
+}
 CHANGED_SOURCES = {
     "a helper in another file": ({"helper": HELPER.replace("x.sin()", "x.cos()")}, "helper"),
     "the class": ({"model": MODEL.replace("torch.relu(self.first(x))", "torch.tanh(self.first(x))")}, "model"),
@@ -132,6 +135,8 @@ ALIKE = {
 def all_cases(folder: Path, places: Path) -> Any:
     for name, (bundle, code, _) in DIFFERENCES.items():
         yield case(name, folder, folder / f"{bundle}.sizewise", code)
+    for name, (code, _) in TRAINING.items():
+        yield case(name, folder, folder / "net.sizewise", code)
     for name, (changed, _) in CHANGED_SOURCES.items():
         yield case(name, write_sources(places / name, **changed), folder / "net.sizewise", NET)
     for name, code in ALIKE.items():
@@ -153,6 +158,12 @@ def test_a_difference_is_refused_by_name(seen: dict[str, dict[str, Any]], name: 
     assert (" was " in difference and " is " in difference) or "not registered" in difference
     for word in DIFFERENCES[name][2]:
         assert word in difference
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_training_mode_is_refused_when_it_is_loaded(seen: dict[str, dict[str, Any]], name: str) -> None:
+    told = seen[name]
+    assert told.get("error") == "SW214" and TRAINING[name][1] in told["text"], told
 
 
 @pytest.mark.parametrize("name", CHANGED_SOURCES)

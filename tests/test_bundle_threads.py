@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from torch import nn
 
 import sizewise
 from sizewise import Dim
-from sizewise.errors.bundle import BundleDiffers
+from sizewise.errors.bundle import BundleDiffers, CannotSave
 from sizewise.errors.state import BadOption, NotWarm
 
 from .command_line import sizewise as command
@@ -92,11 +94,45 @@ def test_saved_for_several_numbers(fast: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "again.sizewise").exists()
 
 
-@pytest.mark.parametrize("threads", [[], [0], [-1, 2], [True], 1.5, "2", [2, "4"]], ids=repr)
+@pytest.mark.parametrize("threads", [[], [0], [-1, 2], [True], 1.5, "2", [2, "4"], [10**9], range(1, 4098)], ids=repr)
 def test_numbers_that_are_none(fast: Any, tmp_path: Path, threads: Any) -> None:
     with pytest.raises(BadOption, match="threads="):
         fast.save(tmp_path / "sums.sizewise", threads=threads)
     assert not any(tmp_path.iterdir())
+
+
+LIMITED = """
+import os, resource, sys
+from sizewise.errors import SizewiseError
+from sizewise.saved.threads import checked_threads
+
+print(checked_threads([4096, 2]))
+page = os.sysconf("SC_PAGE_SIZE")
+here = int(open("/proc/self/statm").read().split()[0]) * page
+resource.setrlimit(resource.RLIMIT_AS, (here + (256 << 20),) * 2)
+try:
+    checked_threads([4096, 2])
+except SizewiseError as problem:
+    print(problem)
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_more_threads_than_the_system_starts() -> None:
+    """A limit of the process, its user or its container: OpenMP ends the process where a thread does not start."""
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()[:2]
+    assert first == "[2, 4096]"
+    assert second.startswith("threads=[4096, 2] is not what this process may start"), done.stdout
+    assert "SW510" in done.stdout and "pass at most" in done.stdout
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_built(fast: Any, tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    with fast.counters.expect(traces=0, compilations=0), pytest.raises(CannotSave, match="there is no directory"):
+        fast.save(tmp_path / "missing" / "sums.sizewise", threads=[5])
 
 
 def test_one_number_is_a_list_of_one(fast: Any, tmp_path: Path) -> None:
@@ -112,12 +148,14 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "    return model, {'input': torch.randn(3, 4)}, {'input': {0: Dim('batch', 1, 8)}}\n"
     )
     output = tmp_path / "m.sizewise"
-    for given, words in (("1,x", "is no list of numbers"), ("", "is no list of numbers"), ("0", "SW510")):
+    no_list = "is no list of numbers"
+    for given, words in (("1,x", no_list), ("", no_list), ("0", "SW510"), ("1000000000", "SW510")):
         done = command("compile", f"{source}:make", "-o", str(output), "--threads", given)
         assert done.exit_code != 0 and words in done.stderr, done.stderr
-        assert not output.exists()
+        assert "built" not in done.stdout and not output.exists()
     assert "--output" in command("compile", f"{source}:make", "--threads", "1").stderr
-    assert command("compile", f"{source}:make", "-o", str(output), "--threads", "1,3").exit_code == 0
+    done = command("compile", f"{source}:make", "-o", str(output), "--threads", "3,1")
+    assert done.exit_code == 0 and "in processes with 1 or 3 threads" in done.stdout
     for count in (1, 3):
         torch.set_num_threads(count)
         model = torch.nn.Linear(4, 4).eval()

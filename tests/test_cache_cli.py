@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from sizewise.cache import Store, open_store
 from sizewise.cli.app import CACHE
 from sizewise.cli.cache import in_words, parse_size
 
-from .cache_support import FILES, KEY, OTHER_KEY, age, published, store
+from .cache_support import FIELDS, FILES, KEY, OTHER_KEY, age, mounted, published, store
 from .command_line import environment, sizewise
 
 __all__ = ["store"]
@@ -90,7 +91,8 @@ def test_ls(store: Store) -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["program", "built", "torch", "sizes", "bytes", "last", "used"]
     assert lines[2][0] == odd.id[:12] and lines[3][:2] == [old.id[:12], "Net"]
-    assert {"2.13.0", "batch"} <= set(lines[3]) and "2 programs, " in done.stdout
+    local = datetime.fromisoformat(FIELDS["built"]).astimezone().strftime("%Y-%m-%d %H:%M").split()
+    assert {"2.13.0", "batch", *local} <= set(lines[3]) and "2 programs, " in done.stdout
     told = json.loads(sizewise("cache", "ls", "--json").stdout)
     assert told["limit"] == 5 << 30 and told["bytes"] == store.size()
     first, second = told["entries"]
@@ -103,14 +105,37 @@ def test_verify(store: Store) -> None:
     entry = published(store)
     done = sizewise("cache", "verify")
     assert done.exit_code == 0 and "1 program and 2 files" in done.stdout and done.stdout.endswith("0 problems.\n")
+    published(store, OTHER_KEY, {"same": FILES["caller.py"]}, owner="Other", sizes={})
     store.layout.blob(entry.facts["caller.py"].sha256).write_bytes(b"")
     store.layout.blob(entry.facts["piece_0.so"].sha256).unlink()
     done = sizewise("cache", "verify")
-    assert done.exit_code == 1 and "'piece_0.so' is missing" in done.stdout
-    assert f"blobs/{entry.facts['caller.py'].sha256[:2]}/" in done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert done.exit_code == 1 and "2 problems" in done.stdout and "cache prune" in done.stdout
+    assert lines[0][:2] == ["program", "sizes"]
+    digest = entry.facts["caller.py"].sha256
+    for owner in ("Net", "Other"):
+        place = f"blobs/{digest[:2]}/{digest[:12]}..."
+        assert any(owner in line and place in line for line in lines), done.stdout
+    (missing,) = [line for line in lines if "missing" in line]
+    assert missing[:5] == [entry.id[:12], "Net", "batch", "1,", "8"] and "'piece_0.so'" in missing
     told = json.loads(sizewise("cache", "verify", "--json").stdout)
-    assert told["healthy"] is False and told["entries"] == 1 and told["blobs"] == 1
-    assert len(told["problems"]) == 3 and all(os.path.isabs(problem["path"]) for problem in told["problems"])
+    assert told["healthy"] is False and told["entries"] == 2 and told["blobs"] == 1
+    assert len(told["problems"]) == 2 and all(os.path.isabs(problem["path"]) for problem in told["problems"])
+    assert {one["owner"] for problem in told["problems"] for one in problem["programs"]} == {"Net", "Other"}
+    assert sizewise("cache", "prune").exit_code == 0 and sizewise("cache", "verify").exit_code == 0
+
+
+def test_verify_of_manifests(store: Store) -> None:
+    entry, other = published(store), published(store, OTHER_KEY, owner="Other")
+    path = store.layout.manifest(KEY, entry.id)
+    path.write_bytes(path.read_bytes().replace(b"2.13.0", b"2.13.1"))
+    store.layout.manifest(OTHER_KEY, other.id).write_text("{")
+    done = sizewise("cache", "verify")
+    rows = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines() if "entries/" in line}
+    assert rows == {entry.id[:12]: "Net", other.id[:12]: "unknown"}, done.stdout
+    store.layout.manifest(OTHER_KEY, other.id).unlink()
+    told = json.loads(sizewise("cache", "prune", "--json").stdout)
+    assert told["removed"]["entries"] == 1 and store.entries() == []
 
 
 def test_prune_and_clear(store: Store) -> None:
@@ -126,12 +151,12 @@ def test_prune_and_clear(store: Store) -> None:
     assert open_store(store.root).entries() == []
 
 
-def test_a_disk_that_says_no_is_a_named_failure(store: Store) -> None:
-    (store.folder / "blobs").mkdir(parents=True)
-    (store.folder / "entries" / KEY[:2] / KEY).mkdir(parents=True)
-    # A folder under the name of a file cannot be unlinked.
-    (store.folder / "entries" / KEY[:2] / KEY / f"{KEY}.json").mkdir()
-    done = sizewise("cache", "clear", "--json")
+def test_a_disk_that_says_no_is_a_named_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mounted(tmp_path / "disk", "mode=700") as folder:
+        monkeypatch.setenv("SIZEWISE_CACHE_DIR", str(folder))
+        published(open_store(folder))
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        done = sizewise("cache", "clear", "--json")
     assert done.exit_code == 3 and json.loads(done.stdout)["error"]["code"] == "SW606"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sizewise.cache import Entry, Store, open_store
+from sizewise.cache import Entry, Removed, Store, open_store
 from sizewise.cache.manifest import digest_of
 from sizewise.errors import cache as errors
 
@@ -22,9 +23,9 @@ from .cache_support import (
     FILES,
     KEY,
     OTHER_KEY,
+    age,
     all_files,
     contents,
-    publish,
     publish_fields,
     published,
     store,
@@ -59,7 +60,8 @@ def link_to_a_copy(path: Path) -> None:
 
 def replace_by_folder(path: Path) -> None:
     path.unlink()
-    path.mkdir()
+    (path / "folder").mkdir(parents=True)
+    (path / "folder" / "file").write_text("x")
 
 
 def replace_by_pipe(path: Path) -> None:
@@ -104,13 +106,46 @@ def test_damage_is_a_miss_or_an_error_and_is_mended(store: Store, which: str, da
         assert raised.value.fields["name"] == which and str(entry.id) in str(raised.value)
     if (which, damage) != ("manifest", "deleted"):
         assert store.verify().problems
-    if damage == "a folder":
-        # Nothing is lost: it goes on without keeping.
-        assert publish(store) is None
-        return
     assert contents(published(store)) == FILES
     assert contents(store.candidates(KEY)[0]) == FILES
     assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["manifest", "caller.py"])
+def test_damage_is_removed_with_the_programs_that_need_it(store: Store, which: str, damage: str) -> None:
+    other = published(store, OTHER_KEY, {"own": b"x" * 999, "piece_0.so": FILES["piece_0.so"]})
+    entry = published(store, files=FILES | {"other": b"y" * 300})
+    manifest, blob = store.layout.manifest(KEY, entry.id), store.layout.blob(entry.facts["caller.py"].sha256)
+    DAMAGES[damage](manifest if which == "manifest" else blob)
+    theirs = contents(other) if damage != "swapped" else None
+    removed = store.prune()
+    if theirs is not None:
+        assert [one.id for one in store.entries()] == [other.id] and contents(other) == theirs
+        assert removed.entries == ((which, damage) != ("manifest", "deleted"))
+    assert not manifest.exists() and (which == "manifest" or not blob.exists())
+    assert not store.verify().problems
+    assert store.prune() == Removed()
+    assert contents(published(store)) == FILES
+
+
+def test_what_the_system_does_not_let_be_read_is_not_removed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files, a disk that is away for a moment: the next time it may be there."""
+    published(store)
+
+    def fails(path: Path, limit: int) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    for path in all_files(store.folder):
+        age(path, 7200)
+    before = all_files(store.folder / "blobs") + all_files(store.folder / "entries")
+    for place, number in (("tidy", len(FILES)), ("entry", 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"sizewise.cache.{place}.read", fails)
+            problems = store.verify().problems
+            assert [problem.damaged for problem in problems] == [False] * number
+            assert store.prune() == Removed()
+        assert all_files(store.folder / "blobs") + all_files(store.folder / "entries") == before
 
 
 def read_or_none(entry: Entry, name: str) -> bytes | None:

@@ -198,6 +198,18 @@ def test_b_everything_is_damaged_at_once(one: Path, tmp_path: Path) -> None:
     assert run(folder, path=str(CASE), variables=STRICT)["hit"]
 
 
+def test_b_folders_lie_where_the_files_should(one: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(one, tmp_path / "damaged"))
+    for path in all_files(folder):
+        path.unlink()
+        (path / "folder").mkdir(parents=True)
+        (path / "file").write_text("x")
+    told = run(folder, path=str(CASE))
+    assert (told["right"], told["hit"], told["traces"]) == (True, False, 1)
+    assert len(told["warnings"]) == 1 and "It is ignored" in told["warnings"][0], told
+    assert run(folder, path=str(CASE), variables=STRICT)["hit"] and not open_store(folder).verify().problems
+
+
 def test_b_what_only_a_report_reads_is_mended_after_a_report(one: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(one, tmp_path / "damaged"))
     flip(0.5)(names(folder)["guards"])

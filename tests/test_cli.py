@@ -266,7 +266,7 @@ def test_compile_writes_a_bundle_that_serves_where_the_file_is_imported(project:
     [
         (".", "it is a directory"),
         ("", "it is a directory"),
-        ("missing/m.sizewise", "No such file or directory"),
+        ("missing/m.sizewise", "there is no directory missing"),
         ("/proc/m.sizewise", ""),
         ("/dev/null", "it is a device"),
         ("app.py/m.sizewise", "Not a directory"),

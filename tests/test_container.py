@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import sizewise
+
 from .command_line import environment
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -54,7 +56,10 @@ class Stage:
     def _copy(self, words: list[str], stages: dict[str, Stage]) -> None:
         source = stages[words.pop(0).partition("=")[2]].folder if words[0].startswith("--from=") else self.context
         for name in words[:-1]:
-            shutil.copy(source / Path(name).name, self.folder)
+            found = list(source.glob(Path(name).name))
+            assert found, f"{name} is not in {source}"
+            for path in found:
+                shutil.copy(path, self.folder)
 
     def _run(self, command: list[str]) -> str:
         programs = {"sizewise": [sys.executable, "-m", "sizewise"], "python": [sys.executable]}
@@ -73,7 +78,10 @@ def test_the_readmes_container_builds_and_serves(tmp_path: Path, monkeypatch: py
     nothing.mkdir()
     for name in ("app.py", "serve.py"):
         (context / name).write_text(files[name])
-    (context / "requirements.txt").write_text("torch\nsizewise\n")
+    wheel = f"sizewise-{sizewise.__version__}-py3-none-any.whl"
+    assert f"`./{wheel}`" in README.read_text()
+    (context / "requirements.txt").write_text(f"torch\n./{wheel}\n")
+    (context / wheel).write_bytes(b"")
     monkeypatch.syspath_prepend(str(context))
     scope: dict[str, object] = {}
     exec(files["app.py"], scope)

@@ -199,10 +199,11 @@ def load(
 ) -> CompiledModule:
     """The programs that `CompiledModule.save` wrote, serving for ``target``: no trace, no compiler.
 
-    ``target`` is a module of the class they were built for, with parameters of the same shapes and dtypes, or the
-    function. A bundle holds code: load one only from where you would install a package.
+    ``target`` is a module of the class they were built for, in evaluation mode, with parameters of the same shapes and
+    dtypes, or the function. A bundle holds code: load one only from where you would install a package.
 
     Raises:
+        TrainingMode (SW214): the module, or a part of it, is in training mode.
         NotABundle (SW611): the file is none, or is damaged.
         BundleDiffers (SW612): it was built for another module, source, version or machine; names what differs.
         BadTarget (SW509), BadOption (SW510).

@@ -311,9 +311,12 @@ class CompiledModule(Face):
             BadOption (SW510): ``threads``.
             CannotSave (SW614), an OSError: the file cannot be written.
         """
-        from .saved.save import checked_threads, save_bundle
+        from .saved.bundle import check_writable
+        from .saved.save import save_bundle
+        from .saved.threads import checked_threads
 
         counts = None if threads is None else checked_threads(threads)
+        check_writable(as_path(path))
         with self._sw_lock:
             generation = self._sw_generation
             if generation is None:
@@ -335,10 +338,12 @@ class CompiledModule(Face):
 
     def _sw_load(self, path: Path) -> CompiledModule:
         """Install the programs of a bundle."""
+        from .refuse import refuse_training
         from .saved.save import load_bundle
 
         with self._sw_lock, self._sw_timeline.phase("load"):
             module, forward = self.__dict__["__wrapped__"], self._sw_replaced
+            refuse_training(module, self._sw_owner)
             built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
             self._install(built, self._capture(built))
         return self

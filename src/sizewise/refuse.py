@@ -19,9 +19,8 @@ def refuse_unsupported(module: nn.Module, owner: str) -> torch.device | None:
     Raises:
         TrainingMode (SW214), UnsupportedModule (SW215).
     """
+    refuse_training(module, owner)
     for name, part in module.named_modules():
-        if part.training:
-            raise errors.TrainingMode(owner=owner, submodule=f"{name or 'the module itself'}: {type(part).__name__}")
         _refuse_module(part, name or "the module itself", owner)
     devices: dict[torch.device, str] = {}
     for name, tensor in _tensors(module):
@@ -35,6 +34,13 @@ def refuse_unsupported(module: nn.Module, owner: str) -> torch.device | None:
         hint = "move the module to the CPU, or to a CUDA device."
         _refuse(owner, f"a module on {device.type}", "the module", hint)
     return device
+
+
+def refuse_training(module: nn.Module, owner: str) -> None:
+    """Raises TrainingMode (SW214)."""
+    for name, part in module.named_modules():
+        if part.training:
+            raise errors.TrainingMode(owner=owner, submodule=f"{name or 'the module itself'}: {type(part).__name__}")
 
 
 def _tensors(module: nn.Module) -> Any:

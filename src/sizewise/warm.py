@@ -75,7 +75,7 @@ def why(target: Target, plan: Plan, store: Store) -> list[Why]:
         one = _Call(target, plan, call, state, store, Counters(), Timeline())
         found = one.look_up(store)
         if found is not None:
-            answers.append(Why(one.key, True, "", []))
+            answers.append(Why(one.key, True, one.found, []))
         elif one.rejected:
             entry, difference = one.rejected[0]
             answers.append(Why(one.key, False, entry, [difference]))
@@ -86,11 +86,12 @@ def why(target: Target, plan: Plan, store: Store) -> list[Why]:
 
 @dataclass(frozen=True)
 class Why:
-    """Whether a call's programs are in the cache; else the nearest entry, and what differs: name, there, here."""
+    """Whether a call's programs are in the cache; else what differs from the nearest: name, there, here."""
 
     key: str
     hit: bool
-    nearest: str
+    entry: str
+    """The id of the entry that has them, or that comes nearest; '' where there is nothing like it."""
     differences: list[Difference]
 
 
@@ -129,6 +130,8 @@ class _Call:
         self.rejected: list[tuple[str, Difference]] = []
         self._damaged: list[tuple[Entry | Path, str]] = []
         self._seen: set[str] = set()
+        self.found = ""
+        """The id of the entry that has the programs."""
         self._next_line = 1.0
         """Seconds of waiting at which the next line is logged."""
 
@@ -195,6 +198,7 @@ class _Call:
                 if wrong:
                     self._add_wrong(entry, wrong)
                     continue
+                self.found = entry.id
                 found.lookups = [Lookup(self.key, True, "found")]
                 return found
         self.why = self.why or ["no program was built for this class, structure and settings"]

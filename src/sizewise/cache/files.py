@@ -54,7 +54,7 @@ def read(path: Path, limit: int) -> tuple[bytes, os.stat_result]:
         raise
     try:
         info = os.fstat(descriptor)
-        wrong = "" if stat.S_ISREG(info.st_mode) else "is no regular file"
+        wrong = "" if stat.S_ISREG(info.st_mode) else "is a folder" if stat.S_ISDIR(info.st_mode) else "is no file"
         wrong = wrong or distrust(info)
         if not wrong and info.st_size > limit:
             wrong = f"has {info.st_size} bytes, more than {limit}"
@@ -91,12 +91,37 @@ def write(path: Path, data: bytes, stage: Stage = no_stage) -> None:
         finally:
             os.close(descriptor)
         stage("synced")
-        os.replace(temporary, path)
+        _replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
     stage("renamed")
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Raises OSError."""
+    try:
+        os.replace(temporary, path)
+    except IsADirectoryError:
+        remove(path)
+        os.replace(temporary, path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file of the store, or the folder that somebody put in its place, with all that is in it.
+
+    Raises FileNotFoundError where there is none, OSError.
+    """
+    try:
+        os.unlink(path)
+    except OSError:
+        if not path.is_dir() or path.is_symlink():
+            raise
+        # Only where it is needed: warm starts count milliseconds.
+        import shutil
+
+        shutil.rmtree(path)
 
 
 def _open_temporary(folder: Path) -> tuple[int, Path]:

@@ -18,7 +18,7 @@ from ..errors import CacheError
 from ..errors import cache as errors
 from . import lock, manifest, place, tidy
 from .entry import Entry, load
-from .files import Stage, Unfit, make_folder, no_stage, read, reason, sync_folder, write
+from .files import Stage, Unfit, make_folder, no_stage, read, reason, remove, sync_folder, write
 from .layout import Layout
 from .lock import OnWait, Token
 
@@ -90,11 +90,11 @@ class Store:
         return self._loaded(lambda: tidy.manifests(self.layout))
 
     def _loaded(self, names: Callable[[], Iterable[tuple[str, str]]], on_damage: OnDamage | None = None) -> list[Entry]:
-        nothing: tuple[list[Entry], list[tuple[Path, str]]] = ([], [])
+        nothing: tuple[list[Entry], list[tidy.Problem]] = ([], [])
         found, damaged = self._or(nothing, "read", lambda: tidy.load_all(self.layout, names()))
         if on_damage is not None:
-            for path, problem in damaged:
-                on_damage(path, problem)
+            for problem in damaged:
+                on_damage(problem.path, problem.problem)
         return sorted(found, key=lambda entry: (entry.used, entry.id), reverse=True)
 
     def size(self) -> int:
@@ -271,15 +271,25 @@ class Store:
         if self.problem is not None:
             return
         path = entry if isinstance(entry, Path) else self.layout.manifest(entry.key, entry.id)
-        self._or(None, "remove files", lambda: path.unlink(missing_ok=True))
+
+        def action() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                remove(path)
+
+        self._or(None, "remove files", action)
 
     def prune(self, limit: int | None = None) -> tidy.Removed:
         """Bring the store down to ``limit`` bytes, its own without one: the programs used longest ago go first.
 
-        Also removes files that no program names and temporary ones, both when older than an hour. Raises SW604, SW606.
+        Before that everything is read, and what is damaged is removed. Also removes files that no program names and
+        temporary ones, both when older than an hour. Raises SW604, SW606.
         """
         bound = self.limit if limit is None else limit
-        return self._tidied("remove files", lambda: tidy.prune(self.layout, bound))
+
+        def action() -> tidy.Removed:
+            return tidy.prune(self.layout, bound, removed=tidy.remove_damaged(self.layout))
+
+        return self._tidied("remove files", action)
 
     def clear(self) -> tidy.Removed:
         """Remove everything. Raises SW604, SW606."""

@@ -7,18 +7,20 @@ gets SW605 and builds; a writer that counts on a blob that is removed right then
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from . import lock
 from .entry import Entry, load
-from .files import Unfit, read, reason
+from .files import Unfit, read, reason, remove
 from .layout import Layout
-from .manifest import digest_of
+from .manifest import MAX_BYTES, digest_of
 
 GRACE = 3600.0
 """Seconds that a writer is given: younger files that nothing names may be on their way into an entry."""
@@ -37,11 +39,20 @@ class Removed:
     def file(self, path: Path, size: int) -> bool:
         """Remove a file; whether it was there. Raises OSError."""
         try:
-            os.unlink(path)
+            remove(path)
         except FileNotFoundError:
             return False
         self.bytes += size
         return True
+
+
+@dataclass(frozen=True)
+class Program:
+    """One that is not used; ``owner`` and ``sizes`` as its manifest says them, None where that cannot be read."""
+
+    id: str
+    owner: Any = None
+    sizes: Any = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,10 @@ class Problem:
 
     path: Path
     problem: str
+    programs: list[Program]
+    """Those that need it."""
+    damaged: bool = True
+    """False where the system does not let it be read, which may be over the next time."""
 
 
 @dataclass
@@ -67,37 +82,67 @@ def manifests(layout: Layout) -> Iterator[tuple[str, str]]:
     return ((key, entry_id) for key in layout.all_keys() for entry_id in layout.ids(key))
 
 
-def load_all(layout: Layout, names: Iterable[tuple[str, str]]) -> tuple[list[Entry], list[tuple[Path, str]]]:
-    """The entries that can be used, and the manifests that cannot, with the reason."""
+def load_all(layout: Layout, names: Iterable[tuple[str, str]]) -> tuple[list[Entry], list[Problem]]:
+    """The entries that can be used, and the manifests that cannot. Raises nothing."""
     good, bad = [], []
     for key, entry_id in names:
+        path = layout.manifest(key, entry_id)
         try:
             good.append(load(layout, key, entry_id))
         except FileNotFoundError:
             continue
         except Unfit as problem:
-            bad.append((layout.manifest(key, entry_id), str(problem)))
+            bad.append(Problem(path, str(problem), [_as_far_as_it_can_be_read(path, entry_id)]))
         except OSError as problem:
-            bad.append((layout.manifest(key, entry_id), reason(problem)))
+            bad.append(Problem(path, reason(problem), [Program(entry_id)], damaged=False))
     return good, bad
 
 
-def prune(layout: Layout, limit: int, *, grace: float = GRACE, keep: str = "") -> Removed:
+def _as_far_as_it_can_be_read(path: Path, entry_id: str) -> Program:
+    """To show and nothing else: it is damaged."""
+    with contextlib.suppress(OSError, Unfit, ValueError, RecursionError):
+        told = json.loads(read(path, MAX_BYTES)[0])
+        if isinstance(told, dict):
+            return Program(entry_id, told.get("owner"), told.get("sizes"))
+    return Program(entry_id)
+
+
+def remove_damaged(layout: Layout) -> Removed:
+    """Remove what is damaged, and the manifests of the programs that need it. Raises OSError."""
+    removed = Removed()
+    damaged = [problem for problem in check(layout).problems if problem.damaged]
+    useless = {program.id for problem in damaged for program in problem.programs}
+    for key, entry_id in manifests(layout):
+        if entry_id in useless:
+            removed.entries += _if_older(removed, layout.manifest(key, entry_id), float("inf"))
+    for problem in damaged:
+        # A manifest is gone by now. A file may have been mended a moment ago: who misses it then builds again.
+        removed.blobs += _if_older(removed, problem.path, float("inf"))
+    return removed
+
+
+def prune(
+    layout: Layout, limit: int, *, grace: float = GRACE, keep: str = "", removed: Removed | None = None
+) -> Removed:
     """Remove the entries used longest ago until the rest has at most ``limit`` bytes, and all that is of no use.
 
-    ``keep`` is the id of an entry that stays. Raises OSError.
+    ``keep`` is the id of an entry that stays; ``removed`` is counted on. Raises OSError.
     """
-    began, removed = time.time(), Removed()
+    began, removed = time.time(), removed or Removed()
     entries, bad = load_all(layout, manifests(layout))
-    for path, _ in bad:
-        _if_older(removed, path, began - grace)
+    for problem in bad:
+        if problem.damaged:
+            _if_older(removed, problem.path, began - grace)
     blobs = layout.blobs()
     orphans = _entries_beyond(layout, limit, entries, blobs, keep, removed)
     # Read again: writers were at work meanwhile.
-    named = {fact.sha256 for entry in load_all(layout, manifests(layout))[0] for fact in entry.facts.values()}
-    for digest in blobs.keys() - named:
-        age = began if digest in orphans else began - grace
-        removed.blobs += _if_older(removed, layout.blob(digest), age)
+    entries, bad = load_all(layout, manifests(layout))
+    named = {digest for entry in entries for digest in _digests(entry)}
+    if all(problem.damaged for problem in bad):
+        # Else a manifest is there that did not let itself be read this time, and names some of them.
+        for digest in blobs.keys() - named:
+            age = began if digest in orphans else began - grace
+            removed.blobs += _if_older(removed, layout.blob(digest), age)
     for path, _ in layout.temporary():
         removed.temporary += _if_older(removed, path, began - grace)
     _empty_folders(layout)
@@ -179,32 +224,58 @@ def clear(layout: Layout) -> Removed:
 def check(layout: Layout) -> Checkup:
     """Read every manifest and every blob, and say what is wrong. Raises OSError where folders cannot be listed."""
     entries, bad = load_all(layout, manifests(layout))
-    found = Checkup(entries=len(entries) + len(bad))
-    found.problems += [Problem(path, problem) for path, problem in bad]
+    found = Checkup(entries=len(entries) + len(bad), problems=bad)
     found.bytes += sum(entry.manifest_bytes for entry in entries)
+    users: dict[str, list[Entry]] = {}
+    for entry in entries:
+        for digest in _digests(entry):
+            users.setdefault(digest, []).append(entry)
     sizes: dict[str, int] = {}
     for digest, info in sorted(layout.blobs().items()):
-        wrong = _blob_problem(layout, digest, info.st_size)
+        wrong, damaged = _blob_problem(layout, digest, info.st_size)
         found.blobs += 1
         found.bytes += info.st_size
-        if wrong:
-            found.problems.append(Problem(layout.blob(digest), wrong))
         sizes[digest] = info.st_size
-    for entry in entries:
-        for name, fact in entry.facts.items():
-            if sizes.get(fact.sha256) != fact.size:
-                seen = "is missing" if fact.sha256 not in sizes else f"has {sizes[fact.sha256]} bytes, not {fact.size}"
-                found.problems.append(Problem(layout.manifest(entry.key, entry.id), f"its file {name!r} {seen}"))
+        if wrong:
+            programs = [_program(entry) for entry in users.get(digest, [])]
+            words = f"{_names(digest, users.get(digest, []))}{wrong}"
+            found.problems.append(Problem(layout.blob(digest), words, programs, damaged))
+            del sizes[digest]
+            users.pop(digest, None)
+    for digest, those in users.items():
+        for entry in those:
+            if wrong := _not_as_told(entry, digest, sizes):
+                found.problems.append(Problem(layout.manifest(entry.key, entry.id), wrong, [_program(entry)]))
     return found
 
 
-def _blob_problem(layout: Layout, digest: str, size: int) -> str:
+def _program(entry: Entry) -> Program:
+    return Program(entry.id, entry.manifest.get("owner"), entry.manifest.get("sizes"))
+
+
+def _names(digest: str, entries: list[Entry]) -> str:
+    """What the programs call a file, to begin a sentence about it with."""
+    names = dict.fromkeys(name for entry in entries for name, fact in entry.facts.items() if fact.sha256 == digest)
+    return f"its file {' or '.join(map(repr, names))}: " if names else ""
+
+
+def _not_as_told(entry: Entry, digest: str, sizes: dict[str, int]) -> str:
+    """What is wrong with a good file of an entry: that it is not there, or that the manifest says another size."""
+    for name, fact in entry.facts.items():
+        if fact.sha256 == digest and sizes.get(digest) != fact.size:
+            seen = "is missing" if digest not in sizes else f"has {sizes[digest]} bytes, not {fact.size}"
+            return f"its file {name!r} {seen}"
+    return ""
+
+
+def _blob_problem(layout: Layout, digest: str, size: int) -> tuple[str, bool]:
+    """What is wrong with a blob, or '', and whether it is damage."""
     try:
         data, _ = read(layout.blob(digest), size)
     except FileNotFoundError:
-        return ""
+        return "", False
     except Unfit as problem:
-        return str(problem)
+        return str(problem), True
     except OSError as problem:
-        return reason(problem)
-    return "" if digest_of(data) == digest else "its SHA-256 is not its name"
+        return reason(problem), False
+    return ("", False) if digest_of(data) == digest else ("its SHA-256 is not its name", True)

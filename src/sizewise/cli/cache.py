@@ -7,11 +7,14 @@ The JSON answers:
              "entries": [{"id": str, "key": str, "owner": str | null, "built": ..., "torch": ..., "sizes": ...,
                           "files": int, "bytes": int, "used": float}]}
     verify  {"healthy": bool, "path": str, "entries": int, "blobs": int, "bytes": int,
-             "problems": [{"path": str, "problem": str}]}
+             "problems": [{"path": str, "problem": str, "damaged": bool,
+                           "programs": [{"id": str, "owner": str | null, "sizes": ...}]}]}
     prune, clear
             {"path": str, "bytes": int, "removed": {"entries": int, "blobs": int, "temporary": int, "bytes": int}}
 
-``used`` is in seconds since the epoch; ``built``, ``torch`` and ``sizes`` are what the program's manifest says.
+``used`` is in seconds since the epoch; ``built``, ``torch`` and ``sizes`` are what the program's manifest says, null
+where it cannot be read. ``damaged`` is false for what the system did not let be read. `cache why` says the same ``id``;
+people are shown its beginning.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import re
 import sys
 import time
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,11 +33,14 @@ import typer
 from .output import ANSWER_IS_NO, AsJson, console, show, show_json, table
 
 if TYPE_CHECKING:
-    from ..cache import Entry, Removed, Store
+    from ..cache import Entry, Problem, Removed, Store
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE | re.ASCII)
-_ID_SHOWN = 12
+_DIGEST = re.compile("[0-9a-f]{64}")
+_MOMENT = "%Y-%m-%d %H:%M"
+ID_SHOWN = 12
+"""Digits of a program's id, in what people read."""
 
 
 def path(json: AsJson = False) -> None:
@@ -81,7 +88,7 @@ def ls(json: AsJson = False) -> None:
     if entries:
         columns = ("", "program", "built", "torch", "sizes", "bytes", "last used")
         show(table(columns, [_cells(entry) for entry in entries]))
-    show(f"{_count(len(entries), 'program')}, {in_words(size)} of {in_words(store.limit)} in {store.folder}")
+    show(f"{count(len(entries), 'program')}, {in_words(size)} of {in_words(store.limit)} in {store.folder}")
 
 
 def _as_data(entry: Entry) -> dict[str, Any]:
@@ -100,7 +107,7 @@ def _as_data(entry: Entry) -> dict[str, Any]:
 def _cells(entry: Entry) -> tuple[str, ...]:
     told = entry.manifest
     return (
-        entry.id[:_ID_SHOWN],
+        entry.id[:ID_SHOWN],
         _plain(told.get("owner")),
         _moment(told.get("built")),
         _plain(told.get("torch")),
@@ -120,20 +127,22 @@ def _plain(value: Any) -> str:
 
 
 def _moment(value: Any) -> str:
-    """Seconds since the epoch as local time; other values as they are."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _plain(value)
+    """Seconds since the epoch, or a moment as a manifest has it, as local time; other values as they are."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(value))
+        if isinstance(value, str):
+            return datetime.fromisoformat(value).astimezone().strftime(_MOMENT)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return _plain(value)
+        return time.strftime(_MOMENT, time.localtime(value))
     except (ValueError, OverflowError, OSError):
         return _plain(value)
 
 
 def verify(json: AsJson = False) -> None:
-    """Read every program in the cache and say what is damaged.
+    """Read every program in the cache; say which are damaged, and what to do.
 
-    Damage does no harm: a damaged program is not used but built again.
-    Exit code 1: something is damaged.
+    Damage does no harm: a damaged program is not used, and built again by the
+    next process that needs it. Exit code 1: something is damaged.
 
     Example: sizewise cache verify
     """
@@ -143,12 +152,37 @@ def verify(json: AsJson = False) -> None:
         show_json({"healthy": not found.problems, "path": str(store.folder), **asdict(found)})
     else:
         if found.problems:
-            rows = [(str(each.path.relative_to(store.folder)), each.problem) for each in found.problems]
-            show(table(("in the cache", "what is wrong"), rows))
-        read = f"{_count(found.entries, 'program')} and {_count(found.blobs, 'file')}, {in_words(found.bytes)}, read"
-        show(f"{read}: {_count(len(found.problems), 'problem')}.")
+            columns = ("", "program", "sizes", "what is wrong", "in the cache")
+            show(table(columns, [row for each in found.problems for row in _problem_rows(store, each)]))
+        read = f"{count(found.entries, 'program')} and {count(found.blobs, 'file')}, {in_words(found.bytes)}, read"
+        show(f"{read}: {count(len(found.problems), 'problem')}.")
+        for line in _remedies(found.problems):
+            show(line)
     if found.problems:
         raise typer.Exit(ANSWER_IS_NO)
+
+
+def _problem_rows(store: Store, each: Problem) -> list[tuple[str, ...]]:
+    # Whole names would fill two lines each; --json has them.
+    path = _DIGEST.sub(lambda found: f"{found[0][:ID_SHOWN]}...", str(each.path.relative_to(store.folder)))
+    about = (each.problem, path)
+    rows: list[tuple[str, ...]] = [
+        (one.id[:ID_SHOWN], _plain(one.owner) or "unknown", _plain(one.sizes), *about) for one in each.programs
+    ]
+    return rows or [("", "none", "", *about)]
+
+
+def _remedies(problems: list[Problem]) -> list[str]:
+    """What to do about all of them."""
+    lines = []
+    if any(each.damaged for each in problems):
+        lines.append(
+            "Nothing has to be done: what is damaged is never used, and the next process that needs the program builds "
+            "it again. To remove it now: sizewise cache prune. Where it comes back, look at the disk."
+        )
+    if not all(each.damaged for each in problems):
+        lines.append("What the system does not let be read stays: look at its owner, its mode and the disk.")
+    return lines
 
 
 def prune(
@@ -158,7 +192,7 @@ def prune(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make room: remove the programs that were used longest ago, and files that are of no use.
+    """Remove what is damaged, then make room: the programs that were used longest ago go first.
 
     Files that no program names are removed when they are older than an hour.
 
@@ -183,8 +217,8 @@ def _show_removed(store: Store, removed: Removed, json: bool) -> None:
     if json:
         show_json({"path": str(store.folder), "bytes": size, "removed": asdict(removed)})
         return
-    files = _count(removed.blobs + removed.temporary, "file")
-    show(f"Removed {_count(removed.entries, 'program')} and {files}, {in_words(removed.bytes)}.")
+    files = count(removed.blobs + removed.temporary, "file")
+    show(f"Removed {count(removed.entries, 'program')} and {files}, {in_words(removed.bytes)}.")
     show(f"{in_words(size)} are left in {store.folder}")
 
 
@@ -218,7 +252,16 @@ def in_words(size: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def _count(number: int, what: str) -> str:
+def in_a_line(entry: Entry) -> str:
+    """A program as the listing shows it: its id, whose it is, its sizes, when it was built."""
+    told = entry.manifest
+    parts = (f"{entry.id[:ID_SHOWN]} {_plain(told.get('owner'))}", _plain(told.get("sizes")))
+    built = f"built {_moment(told['built'])}" if told.get("built") is not None else ""
+    return ", ".join(part.strip() for part in (*parts, built) if part.strip())
+
+
+def count(number: int, what: str) -> str:
+    """1 program, 2 programs."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -1,7 +1,8 @@
 """`sizewise cache why`: whether a target's programs are in the cache, and what is in the way.
 
-The JSON answer: {"target": str, "hit": bool, "calls": [{"key": str, "hit": bool, "nearest": str | null,
-"differences": [{"factor": str, "cached": str, "here": str}]}]}
+The JSON answer: {"target": str, "hit": bool, "calls": [{"key": str, "hit": bool, "program": str | null,
+"nearest": str | null, "differences": [{"factor": str, "cached": str, "here": str}]}]}. ``program`` has what the call
+needs, ``nearest`` comes nearest to it; both are an ``id`` of `sizewise cache ls`, which lists the ``key`` as well.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .cache import asked_store
+from .cache import ID_SHOWN, asked_store, count, in_a_line
 from .output import ANSWER_IS_NO, AsJson, show, show_json, table, users_code
 from .settings import Assignments, Backend, config_from
 from .targets import TargetArgument, load_target
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..cache import Entry
     from ..warm import Why
 
-_ID_SHOWN = 12
 _TEXT_SHOWN = 160
 
 
@@ -33,6 +36,7 @@ def why(target: TargetArgument, backend: Backend = None, assignments: Assignment
     config = config_from(backend, assignments)
     loaded = load_target(target)
     from .. import api
+    from ..saved.manifest import class_name
     from ..warm import why as answers_of
 
     fast: Any = api.compile(loaded.model, dynamic_shapes=loaded.dynamic_shapes, config=config)
@@ -44,25 +48,39 @@ def why(target: TargetArgument, backend: Backend = None, assignments: Assignment
         show_json({"target": target, "hit": hit, "calls": [_as_data(answer) for answer in answers]})
     else:
         for answer in answers:
-            _show(target, answer)
+            _show(target, answer, class_name(loaded.model), {entry.id: entry for entry in store.entries()})
     if not hit:
         raise typer.Exit(ANSWER_IS_NO)
 
 
 def _as_data(answer: Why) -> dict[str, Any]:
     differences = [{"factor": name, "cached": cached, "here": here} for name, cached, here in answer.differences]
-    return {"key": answer.key, "hit": answer.hit, "nearest": answer.nearest or None, "differences": differences}
+    found, nearest = (answer.entry, "") if answer.hit else ("", answer.entry)
+    return {
+        "key": answer.key,
+        "hit": answer.hit,
+        "program": found or None,
+        "nearest": nearest or None,
+        "differences": differences,
+    }
 
 
-def _show(target: str, answer: Why) -> None:
+def _show(target: str, answer: Why, cls: str, entries: Mapping[str, Entry]) -> None:
+    known = entries.get(answer.entry)
+    # What is damaged is not among the entries.
+    name = in_a_line(known) if known is not None else answer.entry[:ID_SHOWN]
     if answer.hit:
-        show(f"{target}: in the cache, under {answer.key[:_ID_SHOWN]}")
-    elif not answer.nearest:
-        show(f"{target}: not in the cache, which holds nothing to compare with")
-    else:
-        show(f"{target}: not in the cache. The nearest program there is {answer.nearest[:_ID_SHOWN]}:")
+        show(f"{target}: in the cache: {name}")
+    elif answer.entry:
+        show(f"{target}: not in the cache. The nearest program there is {name}:")
         rows = [(name, _short(cached), _short(here)) for name, cached, here in answer.differences]
         show(table(("what differs", "in the cache", "here"), rows))
+    elif not entries:
+        show(f"{target}: not in the cache; the cache is empty")
+    else:
+        others = _short(", ".join(sorted({str(entry.manifest.get("class", "?")) for entry in entries.values()})))
+        held = f"{count(len(entries), 'program')} of other classes: {others}"
+        show(f"{target}: not in the cache, and nothing like it was built: no program of {cls} is there, but {held}")
 
 
 def _short(text: str) -> str:

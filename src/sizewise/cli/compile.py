@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..saved.bundle import check_writable
+from ..saved.threads import checked_threads
 from .output import AsJson, show, show_json, table, users_code
 from .progress import warmup_progress
 from .settings import Assignments, Backend, config_from
@@ -65,19 +66,29 @@ def compile(
     show(f"{target}: {report.owner} is {report.state}")
     show(table(("", "what was built"), _rows(report)))
     if written is not None:
-        show(f"written to {written}: {written.stat().st_size / 1e6:.1f} MB, for sizewise.load")
+        threads = " or ".join(map(str, counts or [_threads_here()]))
+        one = "" if threads == "1" else "s"
+        size = written.stat().st_size / 1e6
+        show(f"written to {written}: {size:.1f} MB, for sizewise.load in processes with {threads} thread{one}")
+
+
+def _threads_here() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _counts(threads: str | None, output: Path | None) -> list[int] | None:
-    """Raises typer.BadParameter."""
+    """Raises typer.BadParameter, BadOption (SW510)."""
     if threads is None:
         return None
     if output is None:
         raise typer.BadParameter("it is about the bundle that --output writes", param_hint="--threads")
     try:
-        return [int(count) for count in threads.split(",")]
+        counts = [int(count) for count in threads.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{threads!r} is no list of numbers, as in 1,2,4", param_hint="--threads") from None
+    return checked_threads(counts)
 
 
 def warmed_up(target: Target, config: CompilationConfig | None) -> CompiledModule:
@@ -109,11 +120,12 @@ def _without_torchs_traceback() -> Iterator[None]:
 
 def _rows(report: Report) -> list[tuple[str, str]]:
     pieces = report.pieces
-    rows = [("pieces", f"{pieces.total} total, {pieces.distinct} distinct, {pieces.compiled} compiled")]
+    counts = f"{pieces.total} total, {pieces.distinct} distinct, {pieces.compiled} compiled{report.then}"
+    rows = [("from", report.source), ("pieces", counts)]
     for name, dim in report.dims.items():
         rows.append((f"dim {name}", f"{dim['min']} to {dim['max']}, {dim['policy']}"))
     equal = sum(size["verdict"] == "equal" for size in report.sizes)
-    rows.append(("checked", f"{equal} of {len(report.sizes)} sizes equal to eager"))
+    rows.append(("checked", f"{equal} of {len(report.sizes)} sizes equal to eager{report.then}"))
     for size in report.sizes:
         if size["verdict"] != "equal":
             rows.append((f"size {size['sizes']}", f"{size['verdict']}: {size['why']}"))

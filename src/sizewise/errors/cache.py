@@ -19,7 +19,7 @@ class CacheFileDamaged(CacheError, OSError):
     message = "the cached file {name!r} of the program {entry} is not used: {problem}."
     remedy = (
         "build the program again, which replaces it; `sizewise cache verify` lists all that is damaged, "
-        "`sizewise cache clear` removes everything."
+        "`sizewise cache prune` removes it."
     )
 
 

@@ -14,6 +14,8 @@ from ..events import Event, Timeline
 from ..key import key_factors, key_of
 from ..verify.samples import sizes_in_words
 
+HERE = "built here"
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -69,21 +71,35 @@ class Report:
         """Everything but the code's formatting, as one JSON object."""
         return json.dumps(asdict(self), default=str, indent=2)
 
+    @property
+    def source(self) -> str:
+        """Where the programs come from: they were built here, or the cache or a bundle and when that was filled."""
+        return str(self.cache.get("source", HERE))
+
+    @property
+    def then(self) -> str:
+        """What to say after counts of an earlier build, with a space before it; '' where all was built here."""
+        return "" if self.source == HERE else " when it was built"
+
     def seconds(self, name: str) -> float:
         return sum(event.seconds for event in self.timeline if event.name == name)
 
     def __str__(self) -> str:
         lines = [f"{self.owner}: {self.state}"]
+        if self.source != HERE:
+            lines.append(f"  from      {self.source}")
         lines.append(
             f"  pieces    {self.pieces.total}, of which {self.pieces.distinct} distinct; "
-            f"{self.pieces.compiled} compiled"
+            f"{self.pieces.compiled} compiled{self.then}"
         )
         lines.append(f"  programs  {self.programs}")
         for name, dim in self.dims.items():
             lines.append(f"  dim       {name}: {dim['min']} to {dim['max']}, {_POLICY.get(dim['policy'], 'one size')}")
         lines += [f"  blocks    {how}" for how in self.blocks]
         equal = sum(size["verdict"] == "equal" for size in self.sizes)
-        lines.append(f"  checked   {equal} of {len(self.sizes)} sizes equal to eager before serving")
+        lines.append(
+            f"  checked   {equal} of {len(self.sizes)} sizes equal to eager {self.then.strip() or 'before serving'}"
+        )
         for size in self.sizes:
             if size["verdict"] != "equal":
                 lines.append(f"            {size['verdict']} at {sizes_in_words(size['sizes'])}: {size['why']}")
@@ -95,7 +111,6 @@ class Report:
         counts = ", ".join(f"{name} {value}" for name, value in self.counters.items() if value)
         lines.append(f"  counters  {counts or 'none'}")
         return "\n".join(lines)
-
 
     def _captures(self) -> list[str]:
         if not self.captures:
@@ -164,13 +179,24 @@ def _config(built: Built) -> dict[str, Any]:
 def _cache(built: Built) -> dict[str, Any]:
     lookups = built.lookups
     second = list(dict.fromkeys(line for entry in built.entries for line in entry.program.second_path))
+    found = {"source": _source(built), "second_path": second}
     if not lookups:
-        why = "the programs are from a bundle" if not built.examples else "the cache is turned off"
-        return {"hit": False, "why": why, "keys": _keys(built), "second_path": second}
+        why = "the cache is turned off" if built.examples else "the programs are from a bundle"
+        return {"hit": False, "why": why, "keys": _keys(built), **found}
     missed = [lookup.why for lookup in lookups if not lookup.hit]
     why = "; ".join(dict.fromkeys(missed)) or "all programs were there"
-    keys = [lookup.key for lookup in lookups]
-    return {"hit": not missed, "why": why, "keys": keys, "second_path": second}
+    return {"hit": not missed, "why": why, "keys": [lookup.key for lookup in lookups], **found}
+
+
+def _source(built: Built) -> str:
+    """Where the programs come from, and when what was loaded was built."""
+    loaded = [entry.program.origin[1] for entry in built.entries if entry.program.origin is not None]
+    if not loaded:
+        return HERE
+    where = "the cache" if built.examples else "a bundle"
+    moments = " and ".join(dict.fromkeys(str(manifest.get("built", "")) for manifest in loaded))
+    part = f"; {len(built.entries) - len(loaded)} of {len(built.entries)} programs were built here"
+    return f"{where}, built {moments}{part if len(loaded) < len(built.entries) else ''}"
 
 
 def _keys(built: Built) -> list[str]:

@@ -84,6 +84,9 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except errors.CannotSave:
         raise
+    except FileNotFoundError as problem:
+        words = f"there is no directory {path.parent}" if not path.parent.exists() else problem.strerror or str(problem)
+        raise errors.CannotSave(path=path, problem=words) from problem
     except OSError as problem:
         raise errors.CannotSave(path=path, problem=problem.strerror or str(problem)) from problem
     except ValueError as problem:

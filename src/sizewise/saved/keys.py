@@ -72,14 +72,15 @@ def key_of(found: Factors) -> str:
 def nearest(found: Factors, entries: Iterable[Any]) -> tuple[str, list[tuple[str, str, str]]]:
     """Of cached ``entries`` the id of the one whose factors differ least from ``found``, and what differs.
 
-    Each difference is (factor, there, here). ('', []) where there is no entry with factors.
+    Each difference is (factor, there, here). ('', []) where none is of the same class, of one with the same name, or
+    of the same tensors: what differs from a stranger says nothing.
     """
     best: tuple[str, list[tuple[str, str, str]]] = ("", [])
+    here = json.loads(json.dumps(found))
     for entry in entries:
         saved = entry.manifest.get("factors")
-        if not isinstance(saved, dict):
+        if not isinstance(saved, dict) or not _related(saved, here):
             continue
-        here = json.loads(json.dumps(found))
         differing = [
             (name, *_shown(saved.get(name), here.get(name)))
             for name in sorted(saved.keys() | here.keys())
@@ -89,6 +90,12 @@ def nearest(found: Factors, entries: Iterable[Any]) -> tuple[str, list[tuple[str
         if not best[0] or _distance(differing) < _distance(best[1]):
             best = (entry.id, differing)
     return best
+
+
+def _related(saved: Factors, here: Factors) -> bool:
+    """Whether one may be the other after an edit: a class that was renamed, or moved to another module."""
+    names = [str(factors.get("class")).rpartition(".")[2] for factors in (saved, here)]
+    return names[0] == names[1] or bool(here.get("tensors") and saved.get("tensors") == here["tensors"])
 
 
 def _distance(differing: list[tuple[str, str, str]]) -> int:

@@ -14,7 +14,6 @@ from .. import ambient
 from ..built import Built
 from ..calls import Signature
 from ..errors import bundle as errors
-from ..errors.state import BadOption
 from ..events import logger
 from . import bundle, manifest
 from .files import Differs, Files, Json, NotThere
@@ -46,15 +45,6 @@ def save_bundle(
         files |= own
     bundle.write(path, described[0] if len(described) == 1 else {"alternatives": described}, files)
     return path
-
-
-def checked_threads(threads: Any) -> list[int]:
-    """Numbers of threads, each once. Raises BadOption (SW510)."""
-    listed = list(threads) if isinstance(threads, list | tuple | set | range) else [threads]
-    if listed and all(type(count) is int and count >= 1 for count in listed):
-        return sorted(set(listed))
-    legal, todo = "a list of numbers of threads", "pass numbers of at least 1, as torch.set_num_threads takes them"
-    raise BadOption(option="threads", seen=threads, legal=legal, todo=todo)
 
 
 def _described(owner: str, module: nn.Module, method: str, built: Built, proved: bool) -> tuple[Json, Files]:
@@ -137,6 +127,9 @@ def _for_these_threads(path: Path, described: Sequence[Json]) -> Json:
     if here not in by_threads:
         *others, last = map(str, by_threads)
         known = f"{', '.join(others)} or {last}" if others else last
-        todo = f"call torch.set_num_threads({last}) first, or name {here} in save(..., threads=[...])."
+        todo = (
+            f"set OMP_NUM_THREADS={last} or call torch.set_num_threads({last}) first, or build it for {here} as well: "
+            "save(..., threads=[...]), or `sizewise compile --threads`."
+        )
         raise errors.BundleDiffers(path=path, difference=f"the number of threads was {known} and is {here}", todo=todo)
     return by_threads[here]

@@ -3,7 +3,7 @@
 What runs outside of the recorders is seen by a dispatch mode: views are part of what is bound; of a piece that does
 anything else, the whole call is replayed as it is, with its results copied (a *live* step); anything else refuses.
 
-Private API: ``torch._C._dynamo.guards._empty_strided_cpu``, and the form of generated code (kernels are built-in
+Private API: ``torch._C._dynamo.guards._empty_strided_cpu``, ``TorchDispatchMode._should_skip_dynamo``, and the form of generated code (kernels are built-in
 functions named ``kernel`` or ``kernel_N``; ``extern_kernels``). Checked on torch 2.13.0.
 """
 
@@ -96,6 +96,11 @@ def _recorded(job: Job, recorder: _Recorder) -> Callable[..., Any]:
 
 class _Recorder(TorchDispatchMode):
     supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch imports Dynamo for the mode, which a process that only loads and serves has no use for."""
+        return False
 
     def __init__(self, weights: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         super().__init__()
