@@ -60,11 +60,16 @@ def compare(
 
 def tensors_of(value: Any, path: str = "result") -> Iterator[tuple[str, torch.Tensor]]:
     """(path, tensor) of every tensor in a result."""
-    if isinstance(value, torch.Tensor):
+    return ((name, leaf) for name, leaf in leaves_of(value, path) if isinstance(leaf, torch.Tensor))
+
+
+def leaves_of(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
+    """(path, value) of everything in a result that is no container which comparisons look into."""
+    parts = None if isinstance(value, torch.Tensor) else _children(value, path)
+    if parts is None:
         yield path, value
-    else:
-        for name, child in _children(value, path) or ():
-            yield from tensors_of(child, name)
+    for name, child in parts or ():
+        yield from leaves_of(child, name)
 
 
 def _children(value: Any, path: str) -> list[tuple[str, Any]] | None:

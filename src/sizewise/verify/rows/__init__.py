@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...calls import Call
+from ...calls import CONSTANT_TYPES, Call
 from ..state import ModuleState, ParameterWatch, in_words, own_copy, same_bits
-from ..tolerance import tensors_of
+from ..tolerance import leaves_of, tensors_of
 from .follow import Follower, Stopped
 from .log import Log, Seen, ValueWatch, storage_keys
 from .tags import Leak, Rows
@@ -45,9 +45,10 @@ def analyse(
 ) -> Verdict:
     """Whether rows behind the real ones along ``dim`` can reach them in what ``run`` computes.
 
-    ``first`` and ``second`` are calls at two sizes, of at least 2, of the dim, which is the axis ``axes[path]`` of
-    each argument named there; everything else has to be the same in both. ``module``'s own tensors are put back. Calls
-    are copied. An argument that has the dim in several axes is not proved.
+    ``first`` and ``second`` are calls at two sizes of the dim, which is the axis ``axes[path]`` of each argument named
+    there; everything else has to be the same in both. Of size 1 less can be proved than of others. ``module``'s own
+    tensors are put back, and the calls' are copied. An argument that has the dim in several axes is not proved. What a
+    module sets up at its first call has to be there already.
     """
     try:
         sizes = _sizes(first, second, axes, dim)
@@ -87,8 +88,8 @@ def _sizes(first: Call, second: Call, axes: Mapping[str, int], dim: str) -> tupl
         if left != right:
             raise Stopped("", f"{path} has {dim} in several axes")
     (pair,) = sizes if len(sizes) == 1 else [(0, 0)]
-    if pair[0] == pair[1] or min(pair) < 2:
-        raise Stopped("", f"the two calls are not at two sizes of {dim}, of at least 2")
+    if pair[0] == pair[1] or min(pair) < 1:
+        raise Stopped("", f"the two calls are not at two sizes of {dim}")
     return pair
 
 
@@ -101,15 +102,23 @@ def _logged(run: Callable[[Call], Any], module: nn.Module, call: Call, log: Log,
     """The tensors of one run's result; the module and the random generator are put back."""
     state, watch, generator = ModuleState(module), ParameterWatch(module), torch.get_rng_state()
     try:
-        with torch.no_grad(), watch, ValueWatch(log), log:
-            result = run(call)
-        return [(path, log.used(tensor)) for path, tensor in tensors_of(result)]
+        try:
+            with torch.no_grad(), watch, ValueWatch(log), log:
+                result = run(call)
+        finally:
+            torch.set_rng_state(generator)
+            state.restore()
+            watch.restore()
     except Exception as problem:
         raise Stopped("", f"the module does not run at {where}: {in_words(problem)}") from problem
-    finally:
-        torch.set_rng_state(generator)
-        state.restore()
-        watch.restore()
+    _refuse_unknown_parts(result)
+    return [(path, log.used(tensor)) for path, tensor in tensors_of(result)]
+
+
+def _refuse_unknown_parts(result: Any) -> None:
+    for path, leaf in leaves_of(result):
+        if not isinstance(leaf, (torch.Tensor, *CONSTANT_TYPES)):
+            raise Stopped("", f"the result has a {type(leaf).__name__} at {path}, which is not looked into")
 
 
 def _verdict(follower: Follower, results: list[list[tuple[str, Seen]]], dim: str) -> Verdict:

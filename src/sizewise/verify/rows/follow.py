@@ -232,7 +232,8 @@ class Follower:
         bound = [_bound(step) for step in pair.steps]
         differing = [key for key in bound[0] if not _same_value(bound[0][key], bound[1][key])]
         shapes = [(first.shape, second.shape) for first, second, _ in targets]
-        if torch.Tag.nondeterministic_seeded in func.tags and not (rule and rule.is_fixed(bound[0])):
+        random = torch.Tag.nondeterministic_seeded in func.tags or "generator" in bound[0]
+        if random and not (rule and rule.is_fixed(bound[0])):
             raise Mixes("draws random numbers")
         if not depends and not differing and all(one == other for one, other in shapes):
             return [None] * len(targets)
@@ -365,5 +366,3 @@ def _following(one: tuple[int, ...], other: tuple[int, ...], dim: str) -> int | 
     if len(axes) > 1:
         raise Mixes(f"gives a tensor that has {dim} in several axes")
     return axes[0] if axes else None
-
-

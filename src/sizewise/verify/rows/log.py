@@ -19,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 from .tags import Shape
 
 READS_VALUES = frozenset(
-    "numpy tolist __array__ __dlpack__ data_ptr untyped_storage storage _typed_storage __reduce_ex__ __deepcopy__".split()
+    {"numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage", "_typed_storage"}
 )
 """Methods of tensors that hand values out without calling an operator."""
 

@@ -139,7 +139,7 @@ class Applied:
         return Rows(axis, 1, size // self.rows)
 
     def over_rows(self) -> str:
-        return f"takes {self.name} over the rows of {self.dim}"
+        return f"takes {self.name.strip('_')} over the rows of {self.dim}"
 
 
 def axis_of(axis: int, ndim: int) -> int:

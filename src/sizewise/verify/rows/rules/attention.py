@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..tags import Applied, Operand, Rows, aligned
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 BATCH, HEADS, LENGTH = 0, 1, 2
 
@@ -52,6 +52,17 @@ def own_attention(op: Applied) -> Outcome:
     return rows.at({BATCH: 0, HEADS: 2, LENGTH: 1}[rows.axis])
 
 
+def encoder_layer(op: Applied) -> Outcome:
+    """torch's fused layer of a transformer encoder, over (batch, length, size)."""
+    operand, mask = op.operand("src"), op.rows_of("mask")
+    op.only_rows_in("src", "mask")
+    rows = operand.rows.plain if operand.rows else None
+    op.need(rows is None or rows.axis == BATCH, f"lets the rows of {op.dim} attend to one another")
+    # A mask of type 0 is one of lengths, which all rows share.
+    op.need(mask is None or (mask == rows and op.args.get("mask_type") != 0), f"uses rows of {op.dim} as its mask")
+    return rows
+
+
 def _no_dropout(args: dict[str, Any]) -> bool:
     return not args.get("dropout_p")
 
@@ -59,11 +70,12 @@ def _no_dropout(args: dict[str, Any]) -> bool:
 _ATTENTION = Rule(attention, fixed=_no_dropout)
 
 RULES = {
-    **dict.fromkeys(
+    **named(
         "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
-        "_scaled_dot_product_fused_attention_overrideable".split(),
+        "_scaled_dot_product_fused_attention_overrideable",
         _ATTENTION,
     ),
+    "_transformer_encoder_layer_fwd": Rule(encoder_layer),
     "sizewise::attention": Rule(own_attention),
 }

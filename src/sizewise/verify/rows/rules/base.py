@@ -42,3 +42,8 @@ class Rule:
         if len(found) != len(op.results):
             raise Mixes("is called in a form that is not known")
         return list(found)
+
+
+def named(names: str, rule: Rule) -> dict[str, Rule]:
+    """One rule for several operators, whose names are separated by spaces."""
+    return dict.fromkeys(names.split(), rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Rows, aligned
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def pointwise(op: Applied) -> Outcome:
@@ -60,17 +60,15 @@ _SHAPED = Rule(constant, frozenset({"size", "stride", "memory_format"}))
 _LIKE = Rule(constant_like)
 
 RULES = {
-    **dict.fromkeys(
+    **named(
         "_prelu_kernel hardswish mish log_sigmoid_forward softplus relu6 threshold complex polar masked_fill "
-        "floor_divide logical_and logical_or nan_to_num".split(),
+        "floor_divide logical_and logical_or nan_to_num",
         POINTWISE,
     ),
-    **dict.fromkeys("_to_copy clone detach alias lift_fresh lift contiguous".split(), SAME),
-    **dict.fromkeys("fill zero".split(), Rule(fill)),
+    **named("_to_copy clone detach alias lift_fresh lift contiguous", SAME),
+    **named("fill zero", Rule(fill)),
     "copy": Rule(copy),
-    **dict.fromkeys(
-        "full zeros ones empty empty_strided new_full new_zeros new_ones new_empty new_empty_strided".split(), _SHAPED
-    ),
-    **dict.fromkeys("full_like zeros_like ones_like empty_like".split(), _LIKE),
+    **named("full zeros ones empty empty_strided new_full new_zeros new_ones new_empty new_empty_strided", _SHAPED),
+    **named("full_like zeros_like ones_like empty_like", _LIKE),
     "arange": Rule(arange, frozenset({"end"})),
 }

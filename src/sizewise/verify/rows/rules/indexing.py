@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Operand, Rows, aligned, axis_of
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def embedding(op: Applied) -> Outcome:
@@ -117,7 +117,7 @@ RULES = {
     "embedding": Rule(embedding),
     "gather": Rule(gather),
     "index_select": Rule(index_select),
-    **dict.fromkeys("index _unsafe_index".split(), Rule(index)),
+    **named("index _unsafe_index", Rule(index)),
     "index_put": Rule(index_put),
-    **dict.fromkeys("scatter scatter_add scatter_reduce".split(), Rule(scatter)),
+    **named("scatter scatter_add scatter_reduce", Rule(scatter)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Operand, Rows, axis_of
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def cat(op: Applied) -> Outcome:
@@ -60,5 +60,5 @@ RULES = {
     "cat": Rule(cat),
     "stack": Rule(stack),
     "repeat": Rule(repeat, frozenset({"repeats"})),
-    **dict.fromkeys("flip roll".split(), Rule(reorder)),
+    **named("flip roll", Rule(reorder)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Rows
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def trailing(axes: int) -> Rule:
@@ -89,42 +89,43 @@ def recurrent(op: Applied) -> list[Outcome]:
     """One layer of an LSTM or GRU over (time, batch, features)."""
     operand, states = op.operand("input"), [op.operand("hx_"), op.operand("cx_")]
     op.only_rows_in("input", "hx_", "cx_")
-    op.need(op.args["batch_first"] is False and op.args["batch_sizes"] == (), "is called in a form that is not known")
+    # Its input has the time first, also where the module's own had the batch first.
+    op.need(op.args["batch_sizes"] == (), "is called in a form that is not known")
     op.need(operand.rows == Rows(1), f"goes from one row of {op.dim} to the next")
     for state in states:
         op.need(state.rows is not None and state.rows.single, f"starts all rows of {op.dim} from one state")
         op.need(state.rows is not None and state.rows.axis == state.ndim - 2, "is called in a form that is not known")
     last = [Rows(axis) if axis is not None else "is called in a form that is not known" for axis in op.following[1:3]]
-    return [Rows(1), *last, "holds what lies in between"]
+    return [Rows(1), *last, "holds what a backward pass would need"][: len(op.results)]
 
 
 RULES = {
-    **dict.fromkeys("native_layer_norm layer_norm rms_norm _fused_rms_norm".split(), Rule(layer_norm)),
+    **named("native_layer_norm layer_norm rms_norm _fused_rms_norm", Rule(layer_norm)),
     "native_group_norm": Rule(group_norm, frozenset({"N"})),
-    **dict.fromkeys(
-        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm".split(),
+    **named(
+        "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm",
         Rule(batch_norm),
     ),
-    **dict.fromkeys("convolution _convolution mkldnn_convolution cudnn_convolution".split(), Rule(convolution)),
+    **named("convolution _convolution mkldnn_convolution cudnn_convolution", Rule(convolution)),
     "constant_pad_nd": Rule(pad),
-    **dict.fromkeys("triu tril".split(), Rule(triangle)),
+    **named("triu tril", Rule(triangle)),
     "mkldnn_rnn_layer": Rule(recurrent),
-    **dict.fromkeys(
+    **named(
         "avg_pool1d adaptive_avg_pool1d max_pool1d_with_indices upsample_nearest1d upsample_linear1d "
-        "reflection_pad1d replication_pad1d _upsample_nearest_exact1d".split(),
+        "reflection_pad1d replication_pad1d _upsample_nearest_exact1d",
         trailing(1),
     ),
-    **dict.fromkeys(
+    **named(
         "avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool2d max_pool2d_with_indices adaptive_max_pool2d "
         "upsample_nearest2d upsample_bilinear2d upsample_bicubic2d _upsample_nearest_exact2d "
-        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa reflection_pad2d replication_pad2d im2col".split(),
+        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa reflection_pad2d replication_pad2d",
         trailing(2),
     ),
-    **dict.fromkeys(
+    **named(
         "avg_pool3d _adaptive_avg_pool3d adaptive_avg_pool3d max_pool3d_with_indices adaptive_max_pool3d "
-        "upsample_nearest3d upsample_trilinear3d replication_pad3d".split(),
+        "upsample_nearest3d upsample_trilinear3d replication_pad3d",
         trailing(3),
     ),
-    **dict.fromkeys("pixel_shuffle pixel_unshuffle channel_shuffle".split(), trailing(3)),
+    **named("pixel_shuffle pixel_unshuffle channel_shuffle im2col", trailing(3)),
     "bucketize": trailing(0),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Operand, Rows, aligned
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def _product(op: Applied, left: Operand, right: Operand) -> Rows | None:
@@ -59,5 +59,5 @@ RULES = {
     "addmv": product("mat", "vec", "self"),
     "baddbmm": product("batch1", "batch2", "self"),
     "linear": Rule(linear),
-    **dict.fromkeys("dot vdot".split(), Rule(dot)),
+    **named("dot vdot", Rule(dot)),
 }

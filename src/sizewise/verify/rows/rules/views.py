@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tags import Applied, Rows, axis_of, reshaped
-from .base import Outcome, Rule
+from .base import Outcome, Rule, named
 
 
 def reshape(op: Applied) -> Outcome:
@@ -100,18 +100,18 @@ def view_as_real(op: Applied) -> Outcome:
 _SIZED = Rule(reshape, frozenset({"size", "stride", "shape"}), view=True)
 
 RULES = {
-    **dict.fromkeys("view _unsafe_view reshape _reshape_alias".split(), _SIZED),
-    **dict.fromkeys("unsqueeze squeeze".split(), Rule(reshape, view=True)),
+    **named("view _unsafe_view reshape _reshape_alias", _SIZED),
+    **named("unsqueeze squeeze", Rule(reshape, view=True)),
     "permute": Rule(permute, view=True),
-    **dict.fromkeys("transpose t swapaxes swapdims".split(), Rule(transpose, view=True)),
+    **named("transpose t swapaxes swapdims", Rule(transpose, view=True)),
     "expand": Rule(expand, frozenset({"size"}), view=True),
     "slice": Rule(slice_, frozenset({"end"}), view=True),
     "select": Rule(select, view=True),
     "unbind": Rule(unbind, view=True),
-    **dict.fromkeys(
-        "split split_with_sizes unsafe_split unsafe_split_with_sizes".split(),
+    **named(
+        "split split_with_sizes unsafe_split unsafe_split_with_sizes",
         Rule(split, frozenset({"split_size", "split_sizes"}), view=True),
     ),
     "unfold": Rule(unfold, view=True),
-    **dict.fromkeys("view_as_real view_as_complex".split(), Rule(view_as_real, view=True)),
+    **named("view_as_real view_as_complex", Rule(view_as_real, view=True)),
 }
