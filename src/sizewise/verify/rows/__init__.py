@@ -5,7 +5,8 @@ becomes of each row is followed through both logs side by side, by rules that kn
 What is proved is said of those two sizes, and of every size at which the callable runs the same operators with the
 same numbers. It is a statement about values: rounding may follow the number of rows, as it does in eager mode.
 
-Memory that was allocated and never written to (`torch.empty`) counts as filled.
+What is computed beside torch's operators (kernels of an extension, Triton) is not seen, but the memory that it writes
+to: where no operator writes to what `torch.empty` gives, nothing is proved. A part that stays empty is not noticed.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _verdict(follower: Follower, results: list[list[tuple[str, Seen]]], dim: str
     outputs: dict[str, Rows | None] = {}
     problem: Leak | None = None
     for (path, one), (_, other) in zip(*results, strict=True):
-        tag = follower.tag(one, other)
+        tag = follower.result(one, other)
         outputs[path] = None if isinstance(tag, Leak) else tag
         if isinstance(tag, Rows) and tag.outer != 1:
             maker = follower.maker(one)

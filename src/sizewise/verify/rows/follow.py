@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..state import same_bits
+from . import operators
 from .log import Log, Seen, Step
-from .rules import base_name, is_view, rule_for
+from .rules import is_view, rule_for
 from .tags import Applied, Leak, Mixes, Operand, Rows, Tag
 
 _HARMLESS = frozenset({"aten::_assert_tensor_metadata"})
@@ -37,6 +37,8 @@ class Memory:
     """Whether it is there after the call: the module's, or an argument's."""
     leak: Leak | None = None
     written: bool = False
+    blank: bool = False
+    """Whether nothing is written to it that is known of."""
 
 
 @dataclass
@@ -107,6 +109,11 @@ class Follower:
             return value.tag.plain
         return value.tag
 
+    def result(self, first: Seen, second: Seen) -> Tag:
+        """What is known of a tensor that the call returns."""
+        tag = self.tag(first, second)
+        return self._blank(first) or tag
+
     def maker(self, seen: Seen) -> str:
         """The operator that made a tensor."""
         return self._values[seen.number].maker
@@ -144,8 +151,11 @@ class Follower:
         name = pair.first.name
         tags = self._taken(pair)
         depends = any(tag is not None for tag in tags)
-        leak = next((tag for tag in tags if isinstance(tag, Leak)), None)
-        if pair.first.func is None or not isinstance(pair.first.func, torch._ops.OpOverload):
+        rule = rule_for(pair.first.func)
+        leak = next((tag for tag in tags if isinstance(tag, Leak)), None) or self._reads_blank(pair)
+        if rule is not None and not rule.values and not pair.first.after:
+            leak = None
+        if not operators.is_operator(pair.first.func):
             if depends or pair.first.func is not None:
                 raise Stopped(name, f"takes values of {self.dim} out of tensors" if depends else self._unknown())
             return
@@ -165,6 +175,20 @@ class Follower:
             return [tag for each in zip(*both, strict=True) for tag in self._tags(each)]
         except Stopped as stop:
             raise Stopped(stop.leak.operator or pair.first.name, stop.leak.reason) from None
+
+    def _reads_blank(self, pair: Pair) -> Leak | None:
+        """Whether a step reads memory that nothing was written to, unless by a kernel that is no operator."""
+        if is_view(pair.first.func, rule_for(pair.first.func)):
+            return None
+        written = {seen.number for seen in pair.first.after.values()}
+        read = [seen for seen in _flat(_values_of(pair.first)) if seen.number not in written]
+        return next((leak for seen in read if (leak := self._blank(seen))), None)
+
+    def _blank(self, seen: Seen) -> Leak | None:
+        value = self._values[seen.number]
+        if self._memory[value.seen.storage].blank and 0 not in seen.shape:
+            return Leak(value.maker, "gives memory that no operator writes to before it is read")
+        return None
 
     def _tags(self, both: tuple[Any, Any]) -> list[Tag]:
         first, second = both
@@ -190,7 +214,8 @@ class Follower:
                 tags = self._applied(pair, targets, depends)
             except Mixes as problem:
                 tags = [Leak(name, str(problem))] * len(targets)
-        views = is_view(pair.first.func, rule_for(pair.first.func))
+        rule = rule_for(pair.first.func)
+        views = is_view(pair.first.func, rule)
         before = {key: memory.has_rows or memory.leak is not None for key, memory in self._memory.items()}
         for (first, second, written), tag in zip(targets, tags, strict=True):
             if first.storage != second.storage or first.number != second.number:
@@ -200,14 +225,16 @@ class Follower:
                 if shares and not views and not _same(self._values.get(first.number), first):
                     tag = Leak(name, "gives memory that is another tensor's")
                 self._keep(first, tag, name)
-            elif torch.Tag.inplace_view in pair.first.func.tags:
+                if rule is not None and not rule.fills and first.storage not in before:
+                    self._memory[first.storage].blank = True
+            elif operators.changes_layout(pair.first.func):
                 self._keep(first, tag, name)
             else:
                 self._write(written, first, tag, name)
 
     def _write(self, before: Seen, after: Seen, tag: Tag, name: str) -> None:
         memory, value = self._memory[before.storage], self._values[before.number]
-        memory.written = True
+        memory.written, memory.blank = True, False
         if isinstance(tag, Leak):
             leak: Leak | None = tag
         elif isinstance(value.tag, Leak):
@@ -232,8 +259,7 @@ class Follower:
         bound = [_bound(step) for step in pair.steps]
         differing = [key for key in bound[0] if not _same_value(bound[0][key], bound[1][key])]
         shapes = [(first.shape, second.shape) for first, second, _ in targets]
-        random = torch.Tag.nondeterministic_seeded in func.tags or "generator" in bound[0]
-        if random and not (rule and rule.is_fixed(bound[0])):
+        if operators.can_be_random(func) and not (rule and rule.is_fixed(bound[0])):
             raise Mixes("draws random numbers")
         if not depends and not differing and all(one == other for one, other in shapes):
             return [None] * len(targets)
@@ -246,7 +272,7 @@ class Follower:
         for side, size in enumerate(self._sizes):
             args = {key: self._operands(value, pair, side) for key, value in bound[side].items()}
             results = [shape[side] for shape in shapes]
-            applied = Applied(base_name(func), self.dim, size, args, results, following, long)
+            applied = Applied(operators.base_name(func), self.dim, size, args, results, following, long)
             found.append(rule.results(applied))
         tags: list[Tag] = []
         for index, (one, other) in enumerate(zip(*found, strict=True)):
@@ -338,15 +364,8 @@ def _plain(tag: Tag) -> Tag:
 def _bound(step: Step) -> dict[str, Any]:
     """The arguments by name, defaults included."""
     bound: dict[str, Any] = {}
-    for index, argument in enumerate(step.func._schema.arguments):
-        given: Mapping[str, Any] = step.kwargs
-        if index < len(step.args):
-            bound[argument.name] = step.args[index]
-        elif argument.name in given:
-            bound[argument.name] = given[argument.name]
-        else:
-            default = argument.default_value
-            bound[argument.name] = tuple(default) if isinstance(default, list) else default
+    for index, (name, default) in enumerate(operators.arguments(step.func)):
+        bound[name] = step.args[index] if index < len(step.args) else step.kwargs.get(name, default)
     return bound
 
 

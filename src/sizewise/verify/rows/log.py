@@ -1,7 +1,7 @@
 """One eager run, written down: every operator with the tensors it took and gave, by number.
 
-Checked with torch 2.13.0 for what is private: ``_schema``, ``_cdata`` of storages, and the weak references to
-tensors and storages, which keep a number from being given twice without keeping memory.
+Private API: ``_cdata`` of storages, and ``StorageWeakRef`` and ``WeakTensorKeyDictionary``, which keep a number from
+being given twice without keeping memory. Checked on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
+from . import operators
 from .tags import Shape
 
 READS_VALUES = frozenset(
@@ -108,13 +109,12 @@ class Log(TorchDispatchMode):
         for item in results:
             flat += item if isinstance(item, (tuple, list)) else [item]
         after = {}
-        for index, argument in enumerate(getattr(getattr(func, "_schema", None), "arguments", ())):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                value = args[index] if index < len(args) else given.get(argument.name)
-                if isinstance(value, torch.Tensor):
-                    after[argument.name] = self.give_number(value)
+        for index, name in operators.written(func):
+            value = args[index] if index < len(args) else given.get(name)
+            if isinstance(value, torch.Tensor):
+                after[name] = self.give_number(value)
         seen = tuple(_mapped(self.give_number, flat))
-        self.steps.append(Step(_name(func), func, taken, named, seen, after))
+        self.steps.append(Step(operators.full_name(func), func, taken, named, seen, after))
         return result
 
     def _seen(self, tensor: torch.Tensor) -> Seen:
@@ -157,14 +157,6 @@ def _storage_key(tensor: torch.Tensor) -> int | None:
 def storage_keys(tensors: Sequence[torch.Tensor]) -> frozenset[int]:
     """The storages of tensors that live as long as what is logged."""
     return frozenset(key for tensor in tensors if (key := _storage_key(tensor)) is not None)
-
-
-def _name(func: Any) -> str:
-    """``aten::mean.dim``; an overload called default is left out."""
-    schema = getattr(func, "_schema", None)
-    if schema is None:
-        return str(func)
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 
 def _mapped(number: Callable[[torch.Tensor], Seen], value: Any) -> Any:

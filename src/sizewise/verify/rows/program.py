@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx, nn
 
-from ...calls import Call
 from ...caller import BuiltProgram
+from ...calls import Call
 from ...program import load_caller
 from ...weights import WeightBinding
 

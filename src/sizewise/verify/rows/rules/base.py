@@ -24,6 +24,10 @@ class Rule:
     """Arguments that may differ between the sizes: what they change shows in the results' shapes."""
     view: bool = False
     """Whether results lie in the argument's memory."""
+    values: bool = True
+    """Whether it reads values of its arguments, and not only their shapes."""
+    fills: bool = True
+    """Whether it writes to what it gives; `torch.empty` does not."""
     fixed: Callable[[dict[str, Any]], bool] | None = None
     """Of an operator that can draw random numbers: whether it draws none with these arguments."""
 

@@ -56,8 +56,7 @@ def arange(op: Applied) -> Outcome:
 
 POINTWISE = Rule(pointwise)
 SAME = Rule(same)
-_SHAPED = Rule(constant, frozenset({"size", "stride", "memory_format"}))
-_LIKE = Rule(constant_like)
+_SIZE = frozenset({"size", "stride"})
 
 RULES = {
     **named(
@@ -68,7 +67,9 @@ RULES = {
     **named("_to_copy clone detach alias lift_fresh lift contiguous", SAME),
     **named("fill zero", Rule(fill)),
     "copy": Rule(copy),
-    **named("full zeros ones empty empty_strided new_full new_zeros new_ones new_empty new_empty_strided", _SHAPED),
-    **named("full_like zeros_like ones_like empty_like", _LIKE),
+    **named("full zeros ones new_full new_zeros new_ones", Rule(constant, _SIZE, values=False)),
+    **named("empty empty_strided new_empty new_empty_strided", Rule(constant, _SIZE, values=False, fills=False)),
+    **named("full_like zeros_like ones_like", Rule(constant_like, values=False)),
+    "empty_like": Rule(constant_like, values=False, fills=False),
     "arange": Rule(arange, frozenset({"end"})),
 }

@@ -95,7 +95,7 @@ def recurrent(op: Applied) -> list[Outcome]:
     for state in states:
         op.need(state.rows is not None and state.rows.single, f"starts all rows of {op.dim} from one state")
         op.need(state.rows is not None and state.rows.axis == state.ndim - 2, "is called in a form that is not known")
-    last = [Rows(axis) if axis is not None else "is called in a form that is not known" for axis in op.following[1:3]]
+    last: list[Outcome] = [Rows(axis) if axis is not None else None for axis in op.following[1:3]]
     return [Rows(1), *last, "holds what a backward pass would need"][: len(op.results)]
 
 
