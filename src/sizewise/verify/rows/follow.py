@@ -96,7 +96,7 @@ class Follower:
     def tag(self, first: Seen, second: Seen) -> Tag:
         """What is known of a tensor now."""
         if first.number != second.number or first.storage != second.storage:
-            raise Stopped("", f"is another tensor at another size of {self.dim}")
+            raise Stopped("", f"takes or gives another tensor at another size of {self.dim}")
         if first.number not in self._values:
             self._from_outside(first.number)
         value = self._values[first.number]
@@ -156,8 +156,10 @@ class Follower:
         if rule is not None and not rule.values and not pair.first.after:
             leak = None
         if not operators.is_operator(pair.first.func):
-            if depends or pair.first.func is not None:
-                raise Stopped(name, f"takes values of {self.dim} out of tensors" if depends else self._unknown())
+            if pair.first.func is not None:
+                raise Stopped(name, self._unknown())
+            if depends:
+                raise Stopped(name, f"takes values of {self.dim} out of tensors")
             return
         if depends and _hands_out(pair.first):
             raise Stopped(name, f"lets a value or a condition depend on the rows of {self.dim}")
@@ -221,8 +223,8 @@ class Follower:
             if first.storage != second.storage or first.number != second.number:
                 raise Stopped(name, f"gives the same memory again at one size of {self.dim} only")
             if written is None:
-                shares = first.storage in before and (tag is not None or before[first.storage])
-                if shares and not views and not _same(self._values.get(first.number), first):
+                known = first.storage in before and not views and not _same(self._values.get(first.number), first)
+                if known and (isinstance(tag, Rows) or (tag is None and before[first.storage])):
                     tag = Leak(name, "gives memory that is another tensor's")
                 self._keep(first, tag, name)
                 if rule is not None and not rule.fills and first.storage not in before:

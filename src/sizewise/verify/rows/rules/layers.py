@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tags import Applied, Rows
+from ..tags import Applied, Rows, aligned
 from .base import Outcome, Rule, named
 
 
@@ -99,6 +99,17 @@ def recurrent(op: Applied) -> list[Outcome]:
     return [Rows(1), *last, "holds what a backward pass would need"][: len(op.results)]
 
 
+def batches(axes: int) -> Rule:
+    """Computes something of the last ``axes`` axes of its arguments together; those before them are broadcast."""
+
+    def judge(op: Applied) -> Outcome:
+        for operand in op.operands():
+            op.need(operand.rows is None or operand.rows.axis < operand.ndim - axes, op.over_rows())
+        return aligned(op, op.operands(), len(op.results[0]))
+
+    return Rule(judge)
+
+
 RULES = {
     **named("native_layer_norm layer_norm rms_norm _fused_rms_norm", Rule(layer_norm)),
     "native_group_norm": Rule(group_norm, frozenset({"N"})),
@@ -128,4 +139,7 @@ RULES = {
     ),
     **named("pixel_shuffle pixel_unshuffle channel_shuffle im2col", trailing(3)),
     "bucketize": trailing(0),
+    "_cdist_forward": batches(2),
+    "grid_sampler_2d": batches(3),
+    "grid_sampler_3d": batches(4),
 }

@@ -93,6 +93,16 @@ def unfold(op: Applied) -> Outcome:
     return operand.rows
 
 
+def diagonal(op: Applied) -> Outcome:
+    operand = op.operand("self")
+    rows = operand.rows
+    if rows is None:
+        return None
+    dims = [axis_of(op.args[name], operand.ndim) for name in ("dim1", "dim2")]
+    op.need(rows.axis not in dims, f"takes a diagonal through the rows of {op.dim}")
+    return rows.at(rows.axis - sum(dim < rows.axis for dim in dims))
+
+
 def view_as_real(op: Applied) -> Outcome:
     return op.operand("self").rows
 
@@ -112,6 +122,7 @@ RULES = {
         "split split_with_sizes unsafe_split unsafe_split_with_sizes",
         Rule(split, frozenset({"split_size", "split_sizes"}), view=True),
     ),
+    "diagonal": Rule(diagonal, view=True),
     "unfold": Rule(unfold, view=True),
     **named("view_as_real view_as_complex", Rule(view_as_real, view=True)),
 }
