@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx, nn
 
-from ...caller import BuiltProgram
 from ...calls import Call
 from ...program import load_caller
 from ...weights import WeightBinding
+
+if TYPE_CHECKING:
+    from ...caller import BuiltProgram  # which imports the tracer
 
 
 def program_run(program: BuiltProgram, module: nn.Module) -> Callable[[Call], Any]:
