@@ -613,7 +613,9 @@ def test_what_is_captured_where_nothing_was_set() -> None:
     assert settled({}) == (CUDAGraphMode.FULL, None)
     assert settled({"batch": (1, 64)}, backend="eager") == (CUDAGraphMode.NONE, None)
     assert settled({"batch": (1, 8), "seq": (1, 8)}) == (CUDAGraphMode.NONE, None)
-    assert CompilationConfig().resolve(dims={"batch": (1, 8)}, device="cuda").config.cudagraph_mode is CUDAGraphMode.NONE
+    assert (
+        CompilationConfig().resolve(dims={"batch": (1, 8)}, device="cuda").config.cudagraph_mode is CUDAGraphMode.NONE
+    )
 
 
 def test_what_is_captured_is_what_was_set() -> None:

@@ -44,11 +44,14 @@ from .traced import GraphInput, Traced
 from .traced.paths import MODULE, module_path
 from .verify.layouts import with_layout_checks
 from .verify.observe import Observation, observe
+from .verify.padding import proved
 from .verify.selftest import self_test
 from .verify.sharing import excess, sharing
 from .verify.state import ModuleState, in_words, own_copy
 from .verify.tolerance import tensors_of
 
+ANALYSED = 33
+"""The second size, where the dim has it, at which operators are followed for what filling up does to them."""
 _REPORT = 'report the module, with CompilationConfig(backend="eager") tried as well.'
 
 
@@ -141,9 +144,21 @@ class Builder:
             program = self._program(traced, observed)
             if self.config.self_test:
                 outcomes += self._self_test(with_layout_checks(program))
+            self._judge_padding(program)
             entries.append(self._entry(program))
             release(traced.graph, traced.context)
         return entries, outcomes
+
+    def _judge_padding(self, program: BuiltProgram) -> None:
+        """What can be proved about filling calls up, while the graphs are there; captures use it."""
+        if not self.config.self_test or program.effects.written:
+            return
+        for name, dim in program.traced.dims.items():
+            low = min(max(dim.min, 2), dim.max)
+            high = min(dim.max, max(ANALYSED, 2 * low))
+            if low < high:
+                with self.timeline.phase("rows", dim=name):
+                    program.padding[name] = proved(program, self.target.module, name, (low, high))
 
     def _entry(self, program: Program) -> Entry:
         replaced = self.target.original if self.target.method == "forward" else None

@@ -1,4 +1,4 @@
-"""The captures of one warm-up: every size that is wanted, largest first, each compared with the program; then padding."""
+"""The captures of one warm-up: every size that is wanted, each compared with the program; then padding."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from .events import Timeline, logger
 from .graphs.backend import CannotCapture, GraphBackend, Job, Session
 from .graphs.bucket import Bucket, Form
 from .graphs.buckets import Buckets
+from .program import Padding
 from .traced import Traced
-from .verify.padding import Padding, tested
+from .verify.padding import tested
 from .verify.samples import in_range, resized, sample, sizes_in_words
 from .verify.state import ModuleState
 from .verify.tolerance import compare, sum_depth
@@ -144,7 +145,9 @@ def capture(
     captured = sum(outcome.outcome == "captured" for outcome in outcomes)
     seconds = time.perf_counter() - began
     if captured:
-        logger.info("Graph capturing finished in %.2f secs, took %.2f MiB (%d captures)", seconds, total / 2**20, captured)
+        logger.info(
+            "Graph capturing finished in %.2f secs, took %.2f MiB (%d captures)", seconds, total / 2**20, captured
+        )
     return Captures(found, outcomes, padding, total)
 
 
@@ -213,7 +216,9 @@ class _Capturing:
     def _refusal(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """What raises in the place of a replay."""
         captured = "; ".join(sizes_in_words(each.sizes) for each in self.outcomes if each.outcome == "captured")
-        exact = [f"{name} is not filled up: {verdict.why}" for name, verdict in self.padding.items() if not verdict.safe]
+        exact = [
+            f"{name} is not filled up: {verdict.why}" for name, verdict in self.padding.items() if not verdict.safe
+        ]
         seen = f"captured are {captured or 'no sizes'}{'; ' if exact else ''}{'; '.join(exact)}"
 
         def refuse(*_: Any) -> Any:
@@ -245,6 +250,11 @@ class _Capturing:
                 problem = self._differs(bucket, sizes, state)
         except CannotCapture as reason:
             problem = str(reason)
+        except Exception as reason:
+            if self.example is not None:
+                raise
+            # Without an example the values are guesses, which an operator may not like.
+            problem = f"{type(reason).__name__}: {next(iter(str(reason).splitlines()), '')}"
         if problem:
             self._without(sizes, problem)
             return None
@@ -287,11 +297,12 @@ class _Capturing:
         """Which dims may be filled up to the next captured size."""
         for name in self.program.size_names:
             with self.timeline.phase("padding", dim=name):
-                self.padding[name] = self._verdict(name, buckets, state)
+                self.padding[name] = self.program.padding[name] = self._verdict(name, buckets, state)
 
     def _verdict(self, name: str, buckets: Sequence[Bucket], state: ModuleState) -> Padding:
         if self.example is None:
-            return Padding("refused", "there is no example to try it with")
+            # From a bundle: what was known where it was saved holds here as well, which its manifest was checked for.
+            return self.program.padding.get(name, Padding("refused", "there is no example to try it with"))
         return tested(self.entry, self.example, name, buckets, self.weights, state)
 
 

@@ -20,7 +20,9 @@ from .config import env
 from .counters import Counters
 from .diagnose import diagnose
 from .dispatch import MISS
+from .errors import ConfigError
 from .errors import state as errors
+from .errors.bundle import NotABundle
 from .events import Event, Timeline, logger
 from .face import Face
 from .locks import ForkLock
@@ -345,7 +347,12 @@ class CompiledModule(Face):
             module, forward = self.__dict__["__wrapped__"], self._sw_replaced
             refuse_training(module, self._sw_owner)
             built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
-            self._install(built, self._capture(built))
+            try:
+                captures = self._capture(built)
+            except ConfigError as problem:
+                words = f"its settings are none ({next(iter(str(problem).splitlines()))})"
+                raise NotABundle(path=path, problem=words) from problem
+            self._install(built, captures)
         return self
 
     def reset(self) -> None:

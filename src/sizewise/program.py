@@ -24,6 +24,22 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Padding:
+    """Whether calls may be filled up along a dim: ``proved``, ``tested``, or ``refused`` and why.
+
+    ``operator`` is what lets rows mix, or is not known, where one can be named.
+    """
+
+    verdict: str
+    why: str = ""
+    operator: str = ""
+
+    @property
+    def safe(self) -> bool:
+        return self.verdict in ("proved", "tested")
+
+
+@dataclass(frozen=True)
 class StepName:
     """One step of a program: a piece by its structural key, or an operator between pieces by its name."""
 
@@ -53,6 +69,8 @@ class Program:
     """Every guard of the trace, in words."""
     origin: Any = None
     """What it was read from, if it was: its part of the manifest, the whole manifest, what reads files."""
+    padding: dict[str, Padding] = field(default_factory=dict)
+    """What is known of each dim without a trial: by the row analysis, or from where the program was read."""
     second_path: list[str] = field(default_factory=list)
     """Its pieces that were saved, or loaded, as artifacts of torch, and why; known once it is saved or loaded."""
 

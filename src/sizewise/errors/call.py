@@ -74,4 +74,4 @@ class WrittenInputLayout(CallError, ValueError):
 class NotCaptured(CallError, RuntimeError):
     code = "SW412"
     message = 'no capture of {owner} serves {sizes}, and on_miss="error" is set: {captured}.'
-    remedy = 'list a size that holds it in cudagraph_capture_sizes, or leave on_miss out: the program serves it then.'
+    remedy = "list a size that holds it in cudagraph_capture_sizes, or leave on_miss out: the program serves it then."

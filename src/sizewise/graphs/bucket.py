@@ -6,6 +6,7 @@ what is left of them, replays, and hands out copies of the results, cut to the s
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,7 @@ class Bucket:
         _refuse_shared(capture)
 
     def function(self, sizes: Mapping[str, int], count: Callable[[], Any] = int) -> Callable[..., Any]:
-        """``f(weights, *arguments)`` for calls of ``sizes``: the result, or `MISSED`; ``count`` is called per replay."""
+        """``f(weights, *arguments)`` for calls of ``sizes``: the result, or `MISSED`. ``count`` counts a replay."""
         source, scope = _Writer(self, sizes, count).write()
         filename = f"<sizewise bucket {self.sizes} for {dict(sizes)}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -89,7 +90,7 @@ class Bucket:
 def _refuse_shared(capture: Capture) -> None:
     distinct = {id(tensor): tensor for tensor in _results(capture) if tensor.numel()}
     ordered = sorted(map(_memory, distinct.values()))
-    if any(first[1] > second[0] for first, second in zip(ordered, ordered[1:], strict=False)):
+    if any(first[1] > second[0] for first, second in itertools.pairwise(ordered)):
         raise CannotCapture("results share memory with one another")
 
 

@@ -15,7 +15,7 @@ from ..dims import Dim, DimSpec
 from ..effects import Effects
 from ..guards import PlacesPlan
 from ..guards.places import Places
-from ..program import Program, StepName
+from ..program import Padding, Program, StepName
 from ..traced import Assumption, GraphInput, Output, SizeFunction, Traced, files
 from ..traced.code import TracedCode
 from .values import NotWritable, Unreadable, decode, encode
@@ -59,6 +59,7 @@ def write_program(program: Program) -> Json:
         "sources": traced.sources,
         "notes": traced.notes,
         "blocks": traced.blocks,
+        "padding": {name: asdict(verdict) for name, verdict in program.padding.items()},
     }
 
 
@@ -99,6 +100,7 @@ def read_program(data: Json, source: str, owner: str) -> Program:
         [],
         _read_effects(data["effects"]),
         _read_inputs(data["watched"]),
+        padding={name: Padding(**verdict) for name, verdict in data["padding"].items()},
     )
 
 

@@ -1,25 +1,29 @@
 """Whether a call may be filled up along a dim: its own rows must not depend on what stands behind them.
 
-``proved`` comes from an analysis of every operator; ``tested`` from replays with several kinds of garbage in the place of
-what is filled up. Arguments that look like masks, and those with a declared pad, always hold their pad there, so they
-get no garbage.
+``proved`` comes from an analysis of every operator; ``tested`` from replays with several kinds of garbage in the place
+of what is filled up. Arguments that look like masks, and those with a declared pad, always hold their pad there, so
+they get no garbage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ..calls import Call
 from ..dispatch import Entry
 from ..graphs.bucket import MISSED, Bucket, at_sizes
+from ..program import Padding
 from ..traced.outputs import leaves
 from .samples import is_mask, sample
 from .state import ModuleState
 from .tolerance import compare, sum_depth
+
+if TYPE_CHECKING:
+    from ..caller import BuiltProgram  # which imports the tracer
 
 TRIED = 3
 """Captured sizes, and smaller sizes of each, that are tried."""
@@ -27,35 +31,63 @@ LARGE = 1e3
 """How many times the largest value of the example garbage is, at its wildest."""
 
 
-@dataclass(frozen=True)
-class Padding:
-    """The verdict about one dim: ``proved``, ``tested``, or ``refused`` and why; ``operator`` is what leaks, if known."""
+def proved(program: BuiltProgram, module: nn.Module, dim: str, sizes: tuple[int, int]) -> Padding:
+    """What the analysis of the program's operators says, at two sizes of the dim.
 
-    verdict: str
-    why: str = ""
-    operator: str = ""
+    The program's graphs have to be there still, and hold torch's example values.
+    """
+    from .rows import analyse
+    from .rows.program import program_run
 
-    @property
-    def safe(self) -> bool:
-        return self.verdict in ("proved", "tested")
+    traced = program.traced
+    axes = {path: axis for path, named in traced.spec.items() for axis, other in named.items() if other.name == dim}
+    middle = {name: min(max(3, other.min), other.max) for name, other in traced.dims.items()}
+    first, second = (sample(traced.call, traced.spec, {**middle, dim: size}, _seeded()) for size in sizes)
+    verdict = analyse(program_run(program, module), module, first, second, axes, dim)
+    if verdict.proved:
+        return Padding("proved")
+    return Padding("refused", f"{verdict.operator} {verdict.reason}".strip(), verdict.operator)
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(2)
 
 
 def tested(
-    entry: Entry, example: Call, dim: str, buckets: Sequence[Bucket], weights: Sequence[torch.Tensor], state: ModuleState
+    entry: Entry,
+    example: Call,
+    dim: str,
+    buckets: Sequence[Bucket],
+    weights: Sequence[torch.Tensor],
+    state: ModuleState,
 ) -> Padding:
-    """The verdict of trials through the captures themselves. The module's state is put back."""
-    if entry.program.effects.writes_module:
-        return Padding("refused", "the module's own tensors are written, also by what is filled up")
+    """The verdict of trials through the captures themselves. The module's state is put back.
+
+    A proof is about operators; one capture is tried all the same, since it is kernels that run.
+    """
+    known = entry.program.padding.get(dim)
+    is_proved = known is not None and known.verdict == "proved"
+    if entry.program.effects.writes_module and not is_proved:
+        return _refused("the module's own tensors are written, also by what is filled up", known)
     trials = _Trials(entry, example, dim, list(weights), state)
     low = entry.program.traced.dims[dim].min
     candidates = [bucket for bucket in buckets if bucket.sizes[dim] > low]
-    for bucket in _spread(candidates):
+    if not candidates:
+        return Padding("refused", f"no captured size is above {low}")
+    for bucket in candidates[-1:] if is_proved else _spread(candidates):
         top = bucket.sizes[dim]
-        for size in _spread(range(low, top)):
+        for size in [top - 1] if is_proved else _spread(range(low, top)):
             why = trials.differs(bucket, {**bucket.sizes, dim: size})
             if why:
-                return Padding("refused", f"{why} at {dim}={size} in a capture of {top}")
-    return Padding("tested") if candidates else Padding("refused", f"no captured size is above {low}")
+                return _refused(f"{why} at {dim}={size} in a capture of {top}", known)
+    return known if known is not None and is_proved else Padding("tested")
+
+
+def _refused(why: str, known: Padding | None) -> Padding:
+    """What the analysis found says more than what a trial saw."""
+    if known is not None and known.verdict == "refused":
+        return Padding("refused", f"{known.why}; {why}", known.operator)
+    return Padding("refused", why)
 
 
 def _spread(values: Sequence[Any]) -> list[Any]:
@@ -106,7 +138,9 @@ class _Trials:
             if first is None:
                 first = rows
             elif any(not _same(a, b) for a, b in zip(first, rows, strict=True)):
-                return "two replays of the same values differ" if index == 1 else "results change with what is filled up"
+                return (
+                    "two replays of the same values differ" if index == 1 else "results change with what is filled up"
+                )
         return ""
 
     def _rows(self, result: Any, sizes: Mapping[str, int]) -> list[torch.Tensor]:
@@ -139,11 +173,8 @@ class _Trials:
             return own
         example = self.example.tensor_values()[path]
         pads = bucket.form.pads
-        if path in pads or is_mask(example):
-            whole = torch.full_like(drawn, pads.get(path, 0))
-        else:
-            whole = kind(drawn, example)
-        whole = whole.contiguous()
+        is_fixed = path in pads or is_mask(example)
+        whole = torch.full_like(drawn, pads.get(path, 0)) if is_fixed else kind(drawn, example).contiguous()
         whole[tuple(slice(0, size) for size in own.shape)] = own
         return whole
 

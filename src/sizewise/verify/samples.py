@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-
 from typing import TYPE_CHECKING
 
 import torch

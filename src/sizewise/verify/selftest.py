@@ -24,7 +24,6 @@ from .samples import critical_sizes, in_range, probe_sizes, resized, sample, siz
 from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
 
-
 Runner = Callable[[Call], Any]
 
 

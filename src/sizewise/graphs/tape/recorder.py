@@ -3,8 +3,9 @@
 What runs outside of the recorders is seen by a dispatch mode: views are part of what is bound; of a piece that does
 anything else, the whole call is replayed as it is, with its results copied (a *live* step); anything else refuses.
 
-Private API: ``torch._C._dynamo.guards._empty_strided_cpu``, ``TorchDispatchMode._should_skip_dynamo``, and the form of generated code (kernels are built-in
-functions named ``kernel`` or ``kernel_N``; ``extern_kernels``). Checked on torch 2.13.0.
+Private API: ``torch._C._dynamo.guards._empty_strided_cpu``, ``TorchDispatchMode._should_skip_dynamo``, and the form of
+generated code (kernels are built-in functions named ``kernel`` or ``kernel_N``; ``extern_kernels``). Checked on torch
+2.13.0.
 """
 
 from __future__ import annotations
