@@ -30,7 +30,7 @@ from .program import Padding
 from .traced import Traced
 from .verify.padding import tested
 from .verify.samples import in_range, resized, sample, sizes_in_words
-from .verify.state import ModuleState
+from .verify.state import ModuleState, NoState
 from .verify.tolerance import compare, sum_depth
 
 if TYPE_CHECKING:
@@ -194,7 +194,8 @@ class _Capturing:
         sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each)]
         sizes.sort(key=lambda each: math.prod(each.values()), reverse=True)
         why = self._unfit()
-        state = ModuleState(self.target.module, self.program.effects.written_parameters)
+        effects, module = self.program.effects, self.target.module
+        state = ModuleState(module, effects.written_parameters) if effects.writes_module else NoState(module)
         buckets = []
         try:
             for each in sizes:

@@ -77,7 +77,9 @@ def tested(
     for bucket in candidates[-1:] if is_proved else _spread(candidates):
         top = bucket.sizes[dim]
         for size in [top - 1] if is_proved else _spread(range(low, top)):
-            why = trials.differs(bucket, {**bucket.sizes, dim: size})
+            why = trials.differs(
+                bucket, {**bucket.sizes, dim: size}, others=bucket is candidates[-1] and size == top - 1
+            )
             if why:
                 return _refused(f"{why} at {dim}={size} in a capture of {top}", known)
     return known if known is not None and is_proved else Padding("tested")
@@ -91,7 +93,7 @@ def _refused(why: str, known: Padding | None) -> Padding:
 
 
 def _spread(values: Sequence[Any]) -> list[Any]:
-    """The first, the last, and one between."""
+    """The first, the last, and one between, in this order."""
     picked = {0, len(values) // 2, len(values) - 1} if values else set()
     return [values[index] for index in sorted(picked)][:TRIED]
 
@@ -104,8 +106,9 @@ class _Trials:
         self.depth = sum_depth(state.module)
         self.generator = torch.Generator().manual_seed(1)
 
-    def differs(self, bucket: Bucket, sizes: Mapping[str, int]) -> str:
-        """What goes wrong with calls of ``sizes`` in a capture, in words; '' if nothing does."""
+    def differs(self, bucket: Bucket, sizes: Mapping[str, int], others: bool) -> str:
+        """What goes wrong with calls of ``sizes`` in a capture, in words; '' if nothing does. ``others``: also with
+        other weights, since the module's own may hide a leak: a layer that is zero, say."""
         own = sample(self.example, self.traced.spec, sizes, self.generator).tensor_values()
         arguments = [own[path].contiguous() for path in self.program.arguments]
         wanted = self._program(sizes, arguments, self.weights)
@@ -115,9 +118,8 @@ class _Trials:
         filled = list(self._filled(bucket, arguments, sizes))
         replay = bucket.function(bucket.sizes)
         why = self._changes(lambda given: replay(list(self.weights), *given), filled, sizes)
-        if why:
+        if why or not others:
             return why
-        # Weights may hide a leak: a layer that is zero, say.
         other = self._other_weights()
         return self._changes(lambda given: self._program(bucket.sizes, given, other), filled, sizes)
 

@@ -42,6 +42,22 @@ class ModuleState:
         return {**_tensors(self.module), **parameters}
 
 
+class NoState(ModuleState):
+    """For a module that nothing writes to: there is nothing to keep."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def current(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def changed(self) -> bool:
+        return False
+
+    def restore(self) -> None:
+        pass
+
+
 class ParameterWatch(TorchDispatchMode):
     """Notices which parameters are written while it is on, and keeps each as it was before its first write."""
 
