@@ -385,3 +385,58 @@ def test_many_threads() -> None:
         thread.join()
     assert not wrong
     assert fast.counters.calls_capture + fast.counters.calls_program - before == 240
+
+
+# -- programs that were loaded
+
+
+def test_a_bundle_captures_what_calls_need(tmp_path: Any) -> None:
+    module = Net()
+    fast = ready(module)
+    path = fast.save(tmp_path / "net.sizewise", proved=False)
+    loaded = sizewise.load(path, module)
+    assert loaded.counters.captures == 0 and padding(loaded) == padding(fast), "loading takes milliseconds"
+    with loaded.counters.expect(captures=2, calls_capture=4, calls_program=0, traces=0, compilations=0):
+        check(loaded, module, 3, 1, 4, 2)
+    assert outcomes(loaded) == {1: "captured", 4: "captured"}
+    with cudagraph_capturing(False), loaded.counters.expect(captures=0, calls_capture=1, calls_program=2):
+        check(loaded, module, 16, 9, 4)
+    with loaded.counters.expect(captures=1, calls_capture=2):
+        check(loaded, module, 9, 16)
+
+
+def test_threads_on_a_bundle_that_captures_meanwhile(tmp_path: Any) -> None:
+    module = Net()
+    path = ready(module, cudagraph_capture_sizes=None).save(tmp_path / "net.sizewise", proved=False)
+    loaded = sizewise.load(path, module)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(40):
+            x = torch.randn(int(torch.randint(1, 17, (1,), generator=generator)), 8, generator=generator)
+            with torch.no_grad():
+                difference = compare(module(x), loaded(x), depth=64)
+            wrong.extend([difference] if difference is not None else [])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and loaded.counters.calls_capture + loaded.counters.calls_program == 160
+    assert all(outcome == "captured" for outcome in outcomes(loaded).values())
+
+
+def test_programs_from_the_cache_capture_at_warm_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIZEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("SIZEWISE_DISABLE_COMPILE_CACHE", "0")
+    module = Net()
+    ready(module)
+    second = ready(module, cudagraph_capture_sizes=[2, 8])
+    assert second.counters.cache_hits == 1, "what is captured is no part of the key"
+    assert second.counters.captures == 2 and padding(second)["verdict"] == "proved"
+    with second.counters.expect(calls_capture=3, captures=0):
+        check(second, module, 1, 7, 8)
+    third = ready(module, cudagraph_capture_sizes=None, cudagraph_mode="NONE")
+    assert third.counters.cache_hits == 1 and third.counters.captures == 0

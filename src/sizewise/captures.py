@@ -15,7 +15,7 @@ from .built import Built, Target
 from .calls import Call
 from .config.captures import capture_points, default_mode
 from .config.modes import CUDAGraphMode, cudagraph_mode
-from .config.sizes import CaptureSizes, checked_capture_sizes
+from .config.sizes import CaptureSizes, checked_capture_sizes, default_capture_sizes
 from .counters import Counters
 from .dims import dims_of
 from .dispatch import Entry
@@ -24,8 +24,9 @@ from .errors import capture as errors
 from .errors.state import BadOption
 from .events import Timeline, logger
 from .graphs.backend import CannotCapture, GraphBackend, Job, Session
-from .graphs.bucket import Bucket, Form
-from .graphs.buckets import Buckets
+from .graphs.bucket import MISSED, Bucket, Form
+from .graphs.buckets import Buckets, LazyBuckets, NotNow
+from .monitor import cudagraph_capturing_enabled
 from .program import Padding
 from .traced import Traced
 from .verify.padding import tested
@@ -59,6 +60,8 @@ class Wanted:
     pads: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
     """Whether a size that no capture serves is refused."""
+    lazy: bool = False
+    """Whether sizes are captured when a call first needs them."""
 
 
 def wanted(
@@ -71,23 +74,39 @@ def wanted(
         ConfigError: as `CompilationConfig.resolve` raises it.
     """
     dims = {name: (dim.min, dim.max) for name, dim in dims_of(built.spec).items()}
-    device = built.entries[0].device_type
+    device, lazy = built.entries[0].device_type, False
     if built.resolved is not None:
         mode, sizes, listed, partial = _settings(built.resolved)
     elif config is not None:
         mode, sizes, listed, partial = _settings(config.resolve(dims=dims, device=device))
     elif not built.examples and built.saved_config:
         # A bundle serves as the one who saved it did; its settings are read without the config's class.
-        saved = built.saved_config
-        mode = cudagraph_mode(saved.get("cudagraph_mode"))
-        sizes, listed, partial = checked_capture_sizes(saved.get("cudagraph_capture_sizes")), False, True
+        mode, sizes = _saved_settings(built.saved_config, dims, device)
+        listed, partial = False, True
+        lazy = not strict
     else:
         mode, sizes, listed, partial = default_mode(dims, device, "inductor")[0], None, False, False
     if mode is not CUDAGraphMode.FULL:
         _refuse_without_captures({"pad_values": pads or None, "on_miss": "error" if strict else None})
         return None
     _check_pads(built, pads)
-    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads, strict)
+    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads, strict, lazy)
+
+
+def _saved_settings(
+    saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]], device: str
+) -> tuple[CUDAGraphMode, CaptureSizes | None]:
+    """The mode and the sizes of a config that was saved, whether it was resolved before or not."""
+    mode = cudagraph_mode(saved.get("cudagraph_mode"))
+    sizes = checked_capture_sizes(saved.get("cudagraph_capture_sizes"))
+    largest = saved.get("max_cudagraph_capture_size")
+    if sizes is None and largest is not None and len(dims) == 1:
+        low = next(iter(dims.values()))[0]
+        sizes = [size for size in default_capture_sizes(largest, also=[low, largest]) if size >= low]
+    if mode is None:
+        listed = sizes is not None and device == "cpu"
+        mode = CUDAGraphMode.FULL if listed else default_mode(dims, device, saved.get("backend", ""))[0]
+    return mode, sizes
 
 
 def _refuse_without_captures(asked: Mapping[str, Any]) -> None:
@@ -137,9 +156,8 @@ def capture(
     total = 0
     with timeline.phase("capture"):
         for entry in built.entries:
-            one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline)
+            one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline, outcomes)
             found.append(one.run())
-            outcomes += one.outcomes
             padding |= one.padding
             total += one.bytes
     captured = sum(outcome.outcome == "captured" for outcome in outcomes)
@@ -169,12 +187,14 @@ class _Capturing:
         backend: GraphBackend,
         counters: Counters,
         timeline: Timeline,
+        outcomes: list[CaptureOutcome],
     ) -> None:
+        """``outcomes`` is added to, also by captures that are made later."""
         self.target, self.entry, self.example, self.wanted = target, entry, example, wanted
         self.backend, self.counters, self.timeline = backend, counters, timeline
         self.program = entry.program
         self.traced: Traced = entry.program.traced
-        self.outcomes: list[CaptureOutcome] = []
+        self.outcomes = outcomes
         self.padding: dict[str, Padding] = {}
         self.bytes = 0
         self.form = _form(entry, wanted.pads)
@@ -196,6 +216,8 @@ class _Capturing:
         why = self._unfit()
         effects, module = self.program.effects, self.target.module
         state = ModuleState(module, effects.written_parameters) if effects.writes_module else NoState(module)
+        if self.wanted.lazy and not effects.writes_module and not why:
+            return self._lazy(session, sizes, state)
         buckets = []
         try:
             for each in sizes:
@@ -209,10 +231,23 @@ class _Capturing:
             self._judge(buckets, state)
         finally:
             state.restore()
-        self.outcomes.reverse()
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         refuse = self._refusal if self.wanted.strict else None
         return Buckets(self.program.size_names, buckets, padded, self.counters.adder("calls_capture"), refuse)
+
+    def _lazy(self, session: Session, sizes: Sequence[Mapping[str, int]], state: ModuleState) -> Buckets:
+        """What captures a size when a call first needs it."""
+        self._judge([], state)
+        padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
+        count = self.counters.adder("calls_capture")
+
+        def capture_now(point: Mapping[str, int]) -> Bucket | None:
+            if not cudagraph_capturing_enabled:
+                raise NotNow
+            with torch.inference_mode(False), torch.no_grad():
+                return self._capture(session, point, state)
+
+        return LazyBuckets(self.program.size_names, sizes, padded, count, capture_now)
 
     def _refusal(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """What raises in the place of a replay."""
@@ -283,7 +318,11 @@ class _Capturing:
         wanted = variant.call(list(self.weights), *numbers, *arguments)
         after = state.current()
         state.restore()
-        seen = bucket.function(sizes)(list(self.weights), *arguments)
+        serve = bucket.function(sizes)
+        seen = serve(list(self.weights), *arguments)
+        while seen is MISSED:  # a call of another thread replays, if sizes are captured during service
+            time.sleep(0.001)
+            seen = serve(list(self.weights), *arguments)
         depth = sum_depth(self.target.module)
         found = compare(wanted, seen, depth) or compare(after, state.current(), depth, path="tensors")
         state.restore()
@@ -298,7 +337,10 @@ class _Capturing:
         """Which dims may be filled up to the next captured size."""
         for name in self.program.size_names:
             with self.timeline.phase("padding", dim=name):
-                self.padding[name] = self.program.padding[name] = self._verdict(name, buckets, state)
+                found = self.padding[name] = self._verdict(name, buckets, state)
+                if found.verdict == "tested" and self.wanted.pads:
+                    found = Padding("refused", "it was tried with pads of its own, which are not kept with a program")
+                self.program.padding[name] = found
 
     def _verdict(self, name: str, buckets: Sequence[Bucket], state: ModuleState) -> Padding:
         if self.example is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,10 @@ from .bucket import Bucket
 
 MOST_FUNCTIONS = 4096
 """Sizes whose functions are kept; each has some kilobytes."""
+
+
+class NotNow(Exception):
+    """Internal: a size is not captured at this moment, and may be later."""
 
 
 class Buckets(dict[Any, Callable[..., Any] | None]):
@@ -35,7 +40,10 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
 
     def __missing__(self, key: Any) -> Callable[..., Any] | None:
         sizes = dict(zip(self._dims, (key,) if len(self._dims) == 1 else key, strict=True))
-        bucket = self.holding(sizes)
+        try:
+            bucket = self.holding(sizes)
+        except NotNow:
+            return None
         found = bucket.function(sizes, self._count) if bucket is not None else None
         if bucket is None and self._refuse is not None:
             found = self._refuse(sizes)
@@ -50,3 +58,43 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
 
     def _holds(self, bucket: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         return all(size == bucket[dim] or (dim in self.padded and size < bucket[dim]) for dim, size in sizes.items())
+
+
+class LazyBuckets(Buckets):
+    """Buckets that are captured when a call first needs them: loading takes milliseconds, and captures many of them.
+
+    One thread captures at a time; the calls of others are served by the program meanwhile.
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[str],
+        points: Iterable[Mapping[str, int]],
+        padded: frozenset[str],
+        count: Callable[[], Any],
+        capture: Callable[[Mapping[str, int]], Bucket | None],
+    ) -> None:
+        """``capture`` gives the bucket of one of ``points``, or None; it raises NotNow."""
+        super().__init__(dims, (), padded, count)
+        self._points = sorted((dict(point) for point in points), key=lambda point: math.prod(point.values()))
+        self._capture = capture
+        self._lock = threading.Lock()
+        self._found: dict[tuple[int, ...], Bucket | None] = {}
+
+    def holding(self, sizes: Mapping[str, int]) -> Bucket | None:
+        """Raises NotNow."""
+        for point in self._points:
+            if not self._holds(point, sizes):
+                continue
+            key = tuple(point.values())
+            if key not in self._found:
+                if not self._lock.acquire(blocking=False):
+                    raise NotNow
+                try:
+                    if key not in self._found:
+                        self._found[key] = self._capture(point)
+                finally:
+                    self._lock.release()
+            if self._found[key] is not None:
+                return self._found[key]
+        return None

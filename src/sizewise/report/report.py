@@ -150,7 +150,7 @@ def make_report(
         pieces=Pieces(sum(len(p.piece_keys) for p in programs), len(compiled), len(distinct)),
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
-        captures=[asdict(outcome) for outcome in captures.outcomes] if captures else [],
+        captures=_captures(captures) if captures else [],
         padding={name: asdict(verdict) for name, verdict in captures.padding.items()} if captures else {},
         guards=list(dict.fromkeys(line for program in programs for line in program.guard_lines())),
         assumptions=[
@@ -164,6 +164,11 @@ def make_report(
         blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
+
+
+def _captures(captures: Captures) -> list[dict[str, Any]]:
+    """From the smallest size to the largest."""
+    return sorted(map(asdict, captures.outcomes), key=lambda each: tuple(each["sizes"].values()))
 
 
 def _config(built: Built) -> dict[str, Any]:

@@ -59,8 +59,13 @@ def write_program(program: Program) -> Json:
         "sources": traced.sources,
         "notes": traced.notes,
         "blocks": traced.blocks,
-        "padding": {name: asdict(verdict) for name, verdict in program.padding.items()},
+        "padding": write_padding(program),
     }
+
+
+def write_padding(program: Program) -> Json:
+    """What is known of filling calls up, dim by dim."""
+    return {name: asdict(verdict) for name, verdict in program.padding.items()}
 
 
 def read_program(data: Json, source: str, owner: str) -> Program:
