@@ -33,6 +33,7 @@ from .verify.padding import tested
 from .verify.samples import in_range, resized, sample, sizes_in_words
 from .verify.state import ModuleState, NoState
 from .verify.tolerance import compare, sum_depth
+from .verify.worth import measure
 
 if TYPE_CHECKING:
     from .config.compilation import CompilationConfig
@@ -197,6 +198,7 @@ class _Capturing:
         self.outcomes = outcomes
         self.padding: dict[str, Padding] = {}
         self.bytes = 0
+        self.chosen = False
         self.form = _form(entry, wanted.pads)
         # The captures' own names of the module's tensors: what is assigned to `.data` later is not seen through them.
         self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
@@ -218,8 +220,10 @@ class _Capturing:
         state = ModuleState(module, effects.written_parameters) if effects.writes_module else NoState(module)
         if self.wanted.lazy and not effects.writes_module and not why:
             return self._lazy(session, sizes, state)
-        buckets = []
+        buckets: list[Bucket] = []
         try:
+            if not why and self._may_choose(sizes):
+                sizes, buckets = self._choose(session, sizes, state)
             for each in sizes:
                 bucket = None if why else self._capture(session, each, state)
                 if bucket is not None:
@@ -233,13 +237,53 @@ class _Capturing:
             state.restore()
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         refuse = self._refusal if self.wanted.strict else None
-        return Buckets(self.program.size_names, buckets, padded, self.counters.adder("calls_capture"), refuse)
+        count, least = self.counters.adder("calls_capture"), self.program.worth if self.chosen else None
+        return Buckets(self.program.size_names, buckets, padded, count, refuse, least)
+
+    def _may_choose(self, sizes: Sequence[Mapping[str, int]]) -> bool:
+        """Whether sizes that are not worth it may be left out."""
+        wanted, effects = self.wanted, self.program.effects
+        free = not (wanted.listed or wanted.strict or effects.writes_module)
+        return free and self.example is not None and len(self.program.size_names) == 1 and len(sizes) > 1
+
+    def _choose(
+        self, session: Session, sizes: Sequence[Mapping[str, int]], state: ModuleState
+    ) -> tuple[list[Mapping[str, int]], list[Bucket]]:
+        """The sizes worth capturing beside the smallest, which is captured first to see what a replay saves."""
+        (dim,) = self.program.size_names
+        *others, smallest = sizes
+        bucket = self._capture(session, smallest, state)
+        if bucket is None:
+            return others, []
+        with self.timeline.phase("worth"):
+            serve, values = bucket.function(smallest), self._arguments(smallest)
+            ascending = [each[dim] for each in reversed(sizes)]
+            found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), self._at)
+        self.chosen = True
+        self.program.worth = dict(found.least)
+        for size, too_little in found.without.items():
+            self._without({dim: size}, too_little)
+        return [each for each in others if each[dim] in found.least], [bucket]
+
+    def _arguments(self, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+        values = self._call(sizes, fresh=True).tensor_values()
+        return [values[path].contiguous() for path in self.program.arguments]
+
+    def _at(self, size: int) -> Callable[[], Any]:
+        """The program on fresh values of that size of its one dim."""
+        arguments = self._arguments({self.program.size_names[0]: size})
+        variant = self.program.variant_for(size)
+        return lambda: variant.call(list(self.weights), size, *arguments)
 
     def _lazy(self, session: Session, sizes: Sequence[Mapping[str, int]], state: ModuleState) -> Buckets:
         """What captures a size when a call first needs it."""
         self._judge([], state)
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         count = self.counters.adder("calls_capture")
+        worth = self.program.worth
+        if worth and not self.wanted.listed and len(self.program.size_names) == 1:
+            (dim,) = self.program.size_names
+            sizes = [each for each in sizes if each[dim] in worth]
 
         def capture_now(point: Mapping[str, int]) -> Bucket | None:
             if not cudagraph_capturing_enabled:
@@ -247,7 +291,7 @@ class _Capturing:
             with torch.inference_mode(False), torch.no_grad():
                 return self._capture(session, point, state)
 
-        return LazyBuckets(self.program.size_names, sizes, padded, count, capture_now)
+        return LazyBuckets(self.program.size_names, sizes, padded, count, capture_now, worth)
 
     def _refusal(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """What raises in the place of a replay."""
@@ -310,9 +354,7 @@ class _Capturing:
 
     def _differs(self, bucket: Bucket, sizes: Mapping[str, int], state: ModuleState) -> str:
         """Where a replay gives something else than the program on fresh values, in words."""
-        call = self._call(sizes, fresh=True)
-        values = call.tensor_values()
-        arguments = [values[path].contiguous() for path in self.program.arguments]
+        arguments = self._arguments(sizes)
         numbers = [sizes[name] for name in self.program.size_names]
         variant = self.program.variant_for(numbers[0] if numbers else None)
         wanted = variant.call(list(self.weights), *numbers, *arguments)

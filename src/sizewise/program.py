@@ -71,6 +71,8 @@ class Program:
     """What it was read from, if it was: its part of the manifest, the whole manifest, what reads files."""
     padding: dict[str, Padding] = field(default_factory=dict)
     """What is known of each dim without a trial: by the row analysis, or from where the program was read."""
+    worth: dict[int, int] = field(default_factory=dict)
+    """Where sizes to capture were chosen: those worth it, each with the smallest size that it serves."""
     second_path: list[str] = field(default_factory=list)
     """Its pieces that were saved, or loaded, as artifacts of torch, and why; known once it is saved or loaded."""
 

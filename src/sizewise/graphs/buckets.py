@@ -28,10 +28,12 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         padded: frozenset[str],
         count: Callable[[], Any],
         refuse: Callable[[Mapping[str, int]], Callable[..., Any]] | None = None,
+        least: Mapping[int, int] | None = None,
     ) -> None:
         """``padded`` are the dims that may be filled up; ``count`` is called at each replay; ``refuse`` gives what
-        raises for a size that no bucket holds."""
+        raises for a size that no bucket holds; ``least``, with one dim: bucket -> the smallest size that it serves."""
         super().__init__()
+        self._least = least or {}
         self._refuse = refuse
         self._count = count
         self._dims = tuple(dims)
@@ -57,7 +59,10 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         return next((bucket for bucket in self.buckets if self._holds(bucket.sizes, sizes)), None)
 
     def _holds(self, bucket: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
-        return all(size == bucket[dim] or (dim in self.padded and size < bucket[dim]) for dim, size in sizes.items())
+        return all(
+            size == bucket[dim] or (dim in self.padded and self._least.get(bucket[dim], 0) <= size < bucket[dim])
+            for dim, size in sizes.items()
+        )
 
 
 class LazyBuckets(Buckets):
@@ -73,9 +78,10 @@ class LazyBuckets(Buckets):
         padded: frozenset[str],
         count: Callable[[], Any],
         capture: Callable[[Mapping[str, int]], Bucket | None],
+        least: Mapping[int, int] | None = None,
     ) -> None:
         """``capture`` gives the bucket of one of ``points``, or None; it raises NotNow."""
-        super().__init__(dims, (), padded, count)
+        super().__init__(dims, (), padded, count, least=least)
         self._points = sorted((dict(point) for point in points), key=lambda point: math.prod(point.values()))
         self._capture = capture
         self._lock = threading.Lock()

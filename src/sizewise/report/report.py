@@ -116,11 +116,10 @@ class Report:
         if not self.captures:
             return []
         done = [each for each in self.captures if each["outcome"] == "captured"]
-        where = "; ".join(sizes_in_words(each["sizes"]) for each in done)
-        lines = [f"  captures  {len(done)} of {len(self.captures)}" + (f": {where}" if done else "")]
-        for each in self.captures:
-            if each["outcome"] != "captured":
-                lines.append(f"            not at {sizes_in_words(each['sizes'])}: {each['why']}")
+        lines = [f"  captures  {len(done)} of {len(self.captures)}" + (f": {_listed(done)}" if done else "")]
+        for why in dict.fromkeys(each["why"] for each in self.captures if each["outcome"] != "captured"):
+            without = [each for each in self.captures if each["outcome"] != "captured" and each["why"] == why]
+            lines.append(f"            not at {_listed(without)}: {why}")
         live = list(dict.fromkeys(name for each in done for name in each["live"]))
         if live:
             lines.append(f"            with memory of their own: {', '.join(live)}")
@@ -164,6 +163,15 @@ def make_report(
         blocks=list(dict.fromkeys(p.traced.blocks for p in programs if p.traced.blocks)),
         code="\n\n".join(f"{entry.source}\n{entry.program.source}" for entry in entries),
     )
+
+
+def _listed(captures: list[dict[str, Any]]) -> str:
+    """Their sizes; of one dim its name once."""
+    points = [each["sizes"] for each in captures]
+    if len(points[0]) != 1:
+        return "; ".join(map(sizes_in_words, points))
+    (name,) = points[0]
+    return f"{name} {', '.join(str(point[name]) for point in points)}"
 
 
 def _captures(captures: Captures) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from ..traced import files as traced_files
 from ..weights import WeightBinding
 from . import loader
 from .pieces import ARTIFACT, files_of, load_pieces
-from .record import read_plan, read_program, write_padding, write_plan, write_program
+from .record import read_plan, read_program, write_found, write_plan, write_program
 from .scope import NotThere, find_operator, read_scope, write_scope
 from .values import NotWritable, decode, encode
 
@@ -85,7 +85,7 @@ class _Writer:
         if origin is not None:
             data = self._copied(*origin)
             # What was found out since it was read is kept as well.
-            return {**data, "record": {**data["record"], "padding": write_padding(entry.program)}}
+            return {**data, "record": {**data["record"], **write_found(entry.program)}}
         # What is compiled again is for as many threads as it was built for, which may not be set now.
         with ambient.as_it_was(entry.state, entry.device_type):
             data = self._written(entry)

@@ -59,13 +59,16 @@ def write_program(program: Program) -> Json:
         "sources": traced.sources,
         "notes": traced.notes,
         "blocks": traced.blocks,
-        "padding": write_padding(program),
+        **write_found(program),
     }
 
 
-def write_padding(program: Program) -> Json:
-    """What is known of filling calls up, dim by dim."""
-    return {name: asdict(verdict) for name, verdict in program.padding.items()}
+def write_found(program: Program) -> Json:
+    """What captures found out about a program, also after it was read."""
+    return {
+        "padding": {name: asdict(verdict) for name, verdict in program.padding.items()},
+        "worth": [[size, least] for size, least in program.worth.items()],
+    }
 
 
 def read_program(data: Json, source: str, owner: str) -> Program:
@@ -106,6 +109,7 @@ def read_program(data: Json, source: str, owner: str) -> Program:
         _read_effects(data["effects"]),
         _read_inputs(data["watched"]),
         padding={name: Padding(**verdict) for name, verdict in data["padding"].items()},
+        worth={int(size): int(least) for size, least in data["worth"]},
     )
 
 

@@ -1,0 +1,71 @@
+"""Which sizes are worth capturing, where nobody listed them: where launching is a part of a call that can be noticed.
+
+A replay saves the same time at every size, that of launching; what a call computes grows. So the smallest size tells
+what is saved, and the program's own time at each size whether that matters, and how far down a capture serves smaller
+calls before the program, which computes less, is as fast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+NOTICED = 0.03
+"""The part of a call that a replay has to save."""
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What was found. ``least``: captured size -> the smallest size it serves; ``without``: size -> why not."""
+
+    least: Mapping[int, int] = field(default_factory=dict)
+    without: Mapping[int, str] = field(default_factory=dict)
+
+
+def measure(
+    sizes: Sequence[int], low: int, replay: Callable[[], Any], program: Callable[[int], Callable[[], Any]]
+) -> Worth:
+    """What is worth capturing of ``sizes``, which ascend; calls are from ``low``.
+
+    ``replay`` runs a capture of the first, ``program(size)`` gives what runs the program. Larger sizes are not run once
+    one is not worth it.
+    """
+    times = {sizes[0]: _fastest(program(sizes[0]))}
+    saved = times[sizes[0]] - _fastest(replay)
+    least = {sizes[0]: low}
+    without: dict[int, str] = {}
+    for before, size in itertools.pairwise(sizes):
+        if without:
+            without[size] = next(iter(without.values()))
+            continue
+        times[size] = _fastest(program(size))
+        if saved < NOTICED * times[size]:
+            words = f"{max(saved, 0) * 1e6:.0f} us of {times[size] * 1e6:.0f} us"
+            without[size] = f"at {size} a replay saves {words}, less than {NOTICED:.0%}"
+        else:
+            least[size] = _least(before, times[before], size, times[size], saved)
+    return Worth(least, without)
+
+
+def _least(before: int, below: float, size: int, above: float, saved: float) -> int:
+    """The smallest size above ``before`` at which the program, in a straight line between two times, is not faster."""
+    served = above - saved
+    for candidate in range(before + 1, size):
+        if below + (above - below) * (candidate - before) / (size - before) >= served:
+            return candidate
+    return size
+
+
+def _fastest(run: Callable[[], Any]) -> float:
+    """Seconds."""
+    run()
+    found = float("inf")
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        run()
+        found = min(found, time.perf_counter() - began)
+    return found
