@@ -499,7 +499,7 @@ def test_a_real_run(tmp_path: Path) -> None:
     assert found["compilations_after_warmup"] == 0
     assert found["calls_by_path"]["capture"] + found["calls_by_path"]["program"] == 6
     assert found["calls_by_path"]["eager"] == found["calls_by_path"]["misses"] == 0
-    assert set(found["latency_ms"]) == {"(1,8)", "(1,32)", "(4,16)", "(16,32)"}
+    assert set(found["latency_ms"]) == {"(1,8)", "(1,32)", "(4,16)", "(16,32)"} == set(found["captured_ms"])
     topics = {sentence.text: sentence.topic for sentence in load_sentences()}
     best = {entry["query"]: topics[entry["sentences"][0][0]] for entry in found["nearest"]}
     assert best == dict(zip(QUERIES, ("bread", "trains", "programming"), strict=True))

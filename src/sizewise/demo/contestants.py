@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -28,14 +28,23 @@ class Contestant(Protocol):
 class Sizewise:
     def __init__(self, progress: Callable[[str, float], None]) -> None:
         self._progress = progress
+        self._captured: Sizewise | None = None
 
-    def start(self, model: Any, example: Tokens) -> None:
+    def start(self, model: Any, example: Tokens, **options: Any) -> None:
         import sizewise
 
         batch, seq = sizewise.Dim("batch", min=1, max=MAX_BATCH), sizewise.Dim("seq", min=1, max=MAX_TOKENS)
         shapes = {"input_ids": {0: batch, 1: seq}, "attention_mask": {0: batch, 1: seq}}
-        self.fast = sizewise.compile(model, dynamic_shapes=shapes)
+        self.fast = sizewise.compile(model, dynamic_shapes=shapes, **options)
         self.fast.warmup_many([((), example)], progress=lambda event: self._progress(event.name, event.seconds))
+
+    def captured(self, example: Tokens, sizes: Sequence[Sequence[int]]) -> Sizewise:
+        """The same model with ``sizes``, each (batch, seq), captured; its programs are in the cache by now."""
+        if self._captured is None:
+            self._captured = Sizewise(lambda name, seconds: None)
+            points = [tuple(size) for size in sizes]
+            self._captured.start(self.fast.__wrapped__, example, cudagraph_mode="FULL", cudagraph_capture_sizes=points)
+        return self._captured
 
     def __call__(self, tokens: Tokens) -> torch.Tensor:
         hidden: torch.Tensor = self.fast(**tokens).last_hidden_state
@@ -58,9 +67,10 @@ class SizewiseFromBundle(Sizewise):
     """What a process does that only serves."""
 
     def __init__(self, bundle: str) -> None:
+        super().__init__(lambda name, seconds: None)
         self._bundle = bundle
 
-    def start(self, model: Any, example: Tokens) -> None:
+    def start(self, model: Any, example: Tokens, **options: Any) -> None:
         import sizewise
 
         self.fast = sizewise.load(self._bundle, model)

@@ -38,6 +38,8 @@ class Run:
     calls: list[Call] = field(default_factory=list)
     latency_ms: dict[str, float] = field(default_factory=dict)
     """Size, as ``(batch,seq)`` -> median."""
+    captured_ms: dict[str, float] = field(default_factory=dict)
+    """The same with a capture of each of these sizes, for a contestant that has captures."""
     max_abs_error: dict[str, float] = field(default_factory=dict)
     """``embeddings`` and ``hidden_states`` against eager in the same process, over all requests."""
     calls_by_path: dict[str, int] = field(default_factory=dict)
@@ -152,6 +154,7 @@ class DemoResult:
                 shape: {run.name: run.latency_ms[shape] for run in self.runs if shape in run.latency_ms}
                 for shape in self.shapes
             },
+            "captured_ms": self.own.captured_ms,
             "error_by_output": {run.name: run.max_abs_error for run in self.runs},
             "warmup_phases_s": self.own.phases_s,
             "machine": asdict(self.machine),

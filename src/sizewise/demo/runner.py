@@ -88,18 +88,27 @@ class Runner:
         The workers take turns, one call each: minutes apart, a busy machine changes more than the
         contestants differ.
         """
-        latency: dict[str, dict[str, float]] = {name: {} for name in self._children}
+        turns = [(name, False) for name in self._children] + [(OWN, True)]
+        latency: dict[tuple[str, bool], dict[str, float]] = {turn: {} for turn in turns}
         for batch, seq in SHAPES:
-            times: dict[str, list[float]] = {name: [] for name in self._children}
+            times: dict[tuple[str, bool], list[float]] = {turn: [] for turn in turns}
             for _ in range(REPEATS):
-                for name, child in self._children.items():
-                    times[name].append(self._time_once(name, child, batch, seq))
-            for name, found in times.items():
-                latency[name][f"({batch},{seq})"] = median(found)
-        return [replace(run, latency_ms=latency.get(run.name, {})) for run in runs]
+                for turn in turns:
+                    times[turn].append(self._time_once(*turn, batch, seq))
+            for turn, found in times.items():
+                latency[turn][f"({batch},{seq})"] = median(found)
+        return [
+            replace(
+                run,
+                latency_ms=latency.get((run.name, False), {}),
+                captured_ms=latency.get((run.name, True), {}),
+            )
+            for run in runs
+        ]
 
-    def _time_once(self, name: str, child: Child, batch: int, seq: int) -> float:
-        child.order({"time": [batch, seq]})
+    def _time_once(self, name: str, captured: bool, batch: int, seq: int) -> float:
+        child = self._children[name]
+        child.order({"time": [batch, seq], "captured": SHAPES if captured else None})
         event = child.next_event()
         if event is None or event["event"] != "timing":
             raise died(name, child)

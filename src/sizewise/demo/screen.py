@@ -103,9 +103,11 @@ class Screen:
         return table
 
     def _latency(self, result: DemoResult) -> Table:
-        table = self._table("(batch, tokens)", *(run.label for run in result.runs))
+        own, *peers = result.runs
+        table = self._table("(batch, tokens)", own.label, "captured", *(run.label for run in peers))
         for shape in result.shapes:
-            times = [run.latency_ms.get(shape) for run in result.runs]
+            times = [own.latency_ms.get(shape), own.captured_ms.get(shape)]
+            times += [run.latency_ms.get(shape) for run in peers]
             table.add_row(shape, *(wording.MISSING if ms is None else f"{ms:.1f}" for ms in times))
         return table
 
@@ -180,7 +182,7 @@ class Meter:
         self._progress.update(self._id, description=text)
 
     def timings(self, contestants: int) -> None:
-        self.start("Timing single sizes", total=len(SHAPES) * REPEATS * contestants)
+        self.start("Timing single sizes", total=len(SHAPES) * REPEATS * (contestants + 1))
 
     def __enter__(self) -> Meter:
         self._progress.start()

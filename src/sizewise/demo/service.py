@@ -69,6 +69,8 @@ def serve(job: dict[str, Any], events: Events, orders: SimpleQueue[dict[str, Any
 def _obey(order: dict[str, Any], contestant: Contestant, texts: Texts, events: Events) -> None:
     if "time" in order:
         batch, seq = order["time"]
+        if order["captured"] and isinstance(contestant, Sizewise):
+            contestant = contestant.captured(texts.example, order["captured"])
         _time_once(contestant, texts.encoder, texts.sentences, batch, seq, events)
     elif "save" in order and isinstance(contestant, Sizewise):
         began = time.perf_counter()
