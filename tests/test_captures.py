@@ -266,6 +266,16 @@ def test_a_mask_keeps_padding_out() -> None:
     assert padding(other, "seq")["verdict"] == "refused"
 
 
+def test_what_is_tested_only_may_be_refused() -> None:
+    seq = Dim("seq", 1, 8)
+    x, mask = torch.randn(2, 5), torch.ones(2, 5, dtype=torch.int64)
+    mask[1, 3:] = 0
+    options = {"cudagraph_capture_sizes": [4, 8], "require_proof": True}
+    fast = ready(Adds(), x, mask, shapes={"x": {1: seq}, "mask": {1: seq}}, **options)
+    assert padding(fast, "seq")["verdict"] == "refused" and "tested only" in padding(fast, "seq")["why"]
+    assert padding(ready(Net(), require_proof=True))["verdict"] == "proved"
+
+
 @pytest.mark.parametrize("pads", [{"y": 0}, {"x": "a"}, {"x": None}, 3])
 def test_pads_that_are_none(pads: Any) -> None:
     with pytest.raises(BadOption):

@@ -355,6 +355,7 @@ CHANGED: dict[str, Any] = {
     "pass_config": {"eliminate_noops": False},
     "dynamic_shapes_config": {"type": "backed"},
     "allow_partial": True,
+    "require_proof": True,
     "max_programs": 3,
     "cache_dir": "elsewhere",
     "self_test": False,

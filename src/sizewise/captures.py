@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -63,6 +63,8 @@ class Wanted:
     """Whether a size that no capture serves is refused."""
     lazy: bool = False
     """Whether sizes are captured when a call first needs them."""
+    proof: bool = False
+    """Whether dims are filled up only where that is proved."""
 
 
 def wanted(
@@ -77,26 +79,31 @@ def wanted(
     dims = {name: (dim.min, dim.max) for name, dim in dims_of(built.spec).items()}
     device, lazy = built.entries[0].device_type, False
     if built.resolved is not None:
-        mode, sizes, listed, partial = _settings(built.resolved)
+        found = _settings(built.resolved)
     elif config is not None:
-        mode, sizes, listed, partial = _settings(config.resolve(dims=dims, device=device))
+        found = _settings(config.resolve(dims=dims, device=device))
     elif not built.examples and built.saved_config:
         # A bundle serves as the one who saved it did; its settings are read without the config's class.
-        mode, sizes = _saved_settings(built.saved_config, dims, device)
-        listed, partial = False, True
-        lazy = not strict
+        found, lazy = _saved_settings(built.saved_config, dims, device), not strict
     else:
-        mode, sizes, listed, partial = default_mode(dims, device, "inductor")[0], None, False, False
-    if mode is not CUDAGraphMode.FULL:
+        found = _Settings(default_mode(dims, device, "inductor")[0], None)
+    if found.mode is not CUDAGraphMode.FULL:
         _refuse_without_captures({"pad_values": pads or None, "on_miss": "error" if strict else None})
         return None
     _check_pads(built, pads)
-    return Wanted(list(capture_points(sizes, dims)), listed, partial, pads, strict, lazy)
+    points = list(capture_points(found.sizes, dims))
+    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof)
 
 
-def _saved_settings(
-    saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]], device: str
-) -> tuple[CUDAGraphMode, CaptureSizes | None]:
+class _Settings(NamedTuple):
+    mode: CUDAGraphMode | None
+    sizes: CaptureSizes | None
+    listed: bool = False
+    partial: bool = False
+    proof: bool = False
+
+
+def _saved_settings(saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]], device: str) -> _Settings:
     """The mode and the sizes of a config that was saved, whether it was resolved before or not."""
     mode = cudagraph_mode(saved.get("cudagraph_mode"))
     sizes = checked_capture_sizes(saved.get("cudagraph_capture_sizes"))
@@ -107,7 +114,7 @@ def _saved_settings(
     if mode is None:
         listed = sizes is not None and device == "cpu"
         mode = CUDAGraphMode.FULL if listed else default_mode(dims, device, saved.get("backend", ""))[0]
-    return mode, sizes
+    return _Settings(mode, sizes, partial=True, proof=bool(saved.get("require_proof")))
 
 
 def _refuse_without_captures(asked: Mapping[str, Any]) -> None:
@@ -125,10 +132,11 @@ def _check_pads(built: Built, pads: Mapping[str, Any]) -> None:
             raise BadOption(option="pad_values", seen=dict(pads), legal="numbers of arguments with a dim", todo=todo)
 
 
-def _settings(resolved: Resolved) -> tuple[CUDAGraphMode | None, CaptureSizes | None, bool, bool]:
+def _settings(resolved: Resolved) -> _Settings:
     config = resolved.config
     listed = resolved.sources["cudagraph_capture_sizes"] == "set" or config.max_cudagraph_capture_size is not None
-    return config.cudagraph_mode, config.cudagraph_capture_sizes, listed, config.allow_partial
+    sizes, proof = config.cudagraph_capture_sizes, config.require_proof
+    return _Settings(config.cudagraph_mode, sizes, listed, config.allow_partial, proof)
 
 
 @dataclass(frozen=True)
@@ -383,6 +391,8 @@ class _Capturing:
                 if found.verdict == "tested" and self.wanted.pads:
                     found = Padding("refused", "it was tried with pads of its own, which are not kept with a program")
                 self.program.padding[name] = found
+                if found.verdict == "tested" and self.wanted.proof:
+                    self.padding[name] = Padding("refused", "require_proof is set, and it is tested only")
 
     def _verdict(self, name: str, buckets: Sequence[Bucket], state: ModuleState) -> Padding:
         if self.example is None:

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 PATIENCE = 600.0
 """Seconds to wait for another process that builds the same programs, before building them here as well."""
 _SOURCE_CHANGED = "Source code has changed since the last compilation. Recompiling the model."
-_CAPTURES = ("cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size", "allow_partial")
+_CAPTURES = (
+    "cudagraph_mode",
+    "cudagraph_capture_sizes",
+    "max_cudagraph_capture_size",
+    "allow_partial",
+    "require_proof",
+)
 _SETTINGS_OF_NO_CODE = ("max_programs", "debug_dump_path", *_CAPTURES, *manifest.NOT_KEPT)
 
 

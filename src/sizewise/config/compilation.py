@@ -39,6 +39,7 @@ class CompilationConfig(Settings):
             "encoder_cudagraph_max_vision_items_per_batch",
             "encoder_cudagraph_max_frames_per_batch",
             "allow_partial",
+            "require_proof",
             "max_programs",
             "self_test",
             "cache_dir",
@@ -105,6 +106,9 @@ class CompilationConfig(Settings):
 
     allow_partial: bool = False
     """Whether a listed capture size that cannot be captured is an outcome instead of an error."""
+
+    require_proof: bool = False
+    """Whether dims are filled up to the next captured size only where that is proved, and not where it is tested."""
 
     max_programs: int = 8
     """Largest number of programs per key."""

@@ -27,7 +27,7 @@ NOT_YET = {
     "custom_ops": "Sizewise has no custom operators to switch yet",
 }
 """Field -> why any value but its default would be ignored."""
-_ABOUT_CAPTURES = ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "allow_partial")
+_ABOUT_CAPTURES = ("cudagraph_capture_sizes", "max_cudagraph_capture_size", "allow_partial", "require_proof")
 
 
 class Change(NamedTuple):
