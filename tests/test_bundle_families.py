@@ -50,7 +50,7 @@ if LOADING:
                 raise AttributeError(name)
 
     # The benchmark also compares with eager, with parts that import the compilers.
-    for part in ("exact", "samples", "selftest", "tolerance"):
+    for part in ("exact", "selftest"):
         sys.modules[f"sizewise.verify.{part}"] = Unused(f"sizewise.verify.{part}")
 
 import sizewise
@@ -98,7 +98,9 @@ def answers(fast, example, dims):
 BUILD = """
 for name in given:
     model, example, dims, options = make(name)
-    fast = sizewise.compile(model, dynamic_shapes=dims, name=name, self_test=False, **options).warmup(**example)
+    # Bits are a program's: which captures there are, and so what a call is filled up to, is a matter of time.
+    options = {"self_test": False, "cudagraph_mode": "NONE", **options}
+    fast = sizewise.compile(model, dynamic_shapes=dims, name=name, **options).warmup(**example)
     fast.save(f"{name}.sizewise", proved=False)
     tell(name=name, answers=answers(fast, example, dims))
 """
