@@ -26,7 +26,7 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
-_CAPTURES = ("persistent", "outputs", "decode")
+_CAPTURES = ("persistent", "outputs")
 """Arguments that are refused so far: they are not offered."""
 _NOT_YET = (("outputs", "static"),)
 """Choices that are refused by name (SW508)."""
@@ -69,7 +69,10 @@ def compile(
             arguments that are not named. Arguments that are named, and those that look like masks, are taken to
             always hold it there.
         on_miss: a size in range that no capture serves runs the program (``"program"``) or raises (``"error"``).
-        persistent, outputs, decode: for later captures; any value but the default is refused by name.
+        decode: dim -> the size that it has in every decode batch, such as ``{"seq": 1}``. A call whose dims have these
+            sizes is a decode batch, which ``cudagraph_mode`` FULL_AND_PIECEWISE (the default with ``decode``) and
+            FULL_DECODE_ONLY capture whole; other calls replay piece by piece, or run the program.
+        persistent, outputs: for later captures; any value but the default is refused by name.
 
     Returns:
         A `CompiledModule` for a module, function or method; the class for a class; the target itself
@@ -80,9 +83,10 @@ def compile(
     """
     check_environment()
     _check_choices({"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale})
-    _refuse_unavailable(persistent=persistent, outputs=outputs, decode=decode)
-    config = _merged(config, mode, options)
-    settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, _checked_pads(pad_values))
+    _refuse_unavailable(persistent=persistent, outputs=outputs)
+    decode = _checked_decode(decode)
+    config = _merged(config, mode, options, decode)
+    settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, _checked_pads(pad_values), decode)
     if target is None:
         return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
     return _compile_target(target, options=settings, inplace=inplace, disable=disable)
@@ -97,12 +101,11 @@ def _check_choices(chosen: Mapping[str, str]) -> None:
             raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
 
 
-def _refuse_unavailable(*, persistent: Any, outputs: str, decode: Any) -> None:
+def _refuse_unavailable(*, persistent: Any, outputs: str) -> None:
     """Refuse what would be accepted and then do nothing."""
     asked = {
         "persistent": bool(persistent),
         'outputs="static"': outputs != "copy",
-        "decode": decode is not None,
     }
     for what, given in asked.items():
         if given:
@@ -123,8 +126,28 @@ def _checked_pads(pads: Any) -> Mapping[str, float | int | bool]:
     return dict(pads)
 
 
-def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping[str, Any]) -> CompilationConfig | None:
-    if config is None and mode is None and not options:
+def _checked_decode(decode: Any) -> Mapping[str, int] | None:
+    """Raises BadOption (SW510)."""
+    if decode is None:
+        return None
+    plain = isinstance(decode, Mapping) and all(
+        isinstance(name, str) and type(size) is int and size >= 1 for name, size in decode.items()
+    )
+    if not plain or not decode:
+        todo = (
+            'name the dims that tell a decode batch, with their sizes there, such as decode={"seq": 1}; or leave it out'
+        )
+        raise errors.BadOption(option="decode", seen=decode, legal="a dict of sizes by dim", todo=todo)
+    return dict(decode)
+
+
+def _merged(
+    config: CompilationConfig | None,
+    mode: str | None,
+    options: Mapping[str, Any],
+    decode: Mapping[str, int] | None,
+) -> CompilationConfig | None:
+    if config is None and mode is None and not options and decode is None:
         return None  # the defaults, known without the config's class: serving what was built before needs no more
     from .config.compilation import CompilationConfig
     from .config.presets import preset, preset_not_available
@@ -134,12 +157,12 @@ def _merged(config: CompilationConfig | None, mode: str | None, options: Mapping
         todo = "pass settings as keywords, compile(model, **settings), or as config=CompilationConfig(**settings)"
         raise errors.BadOption(option="config", seen=config, legal="a sizewise.CompilationConfig", todo=todo)
     changes = {**(preset(mode) if mode is not None else {}), **options}
-    if changes:
+    if changes or config is None:
         config = config.replace(**changes) if config is not None else CompilationConfig(**changes)
     if config is not None:
         # What can be refused without knowing the dims is refused here, not at warm-up.
         try:
-            config.resolve()
+            config.resolve(decode=decode)
         except config_errors.NotAvailableYet as problem:
             if mode is not None and problem.fields["field"] in preset(mode).keys() - options.keys():
                 raise preset_not_available(mode, problem, config.backend) from None

@@ -66,6 +66,8 @@ class Built:
     saved_config: dict[str, Any] | None = None
     """The config that loaded programs were built with, as JSON."""
 
+    decode: Mapping[str, int] | None = None
+    """The sizes by which decode batches are known, where they were declared."""
     examples: list[Call] = field(default_factory=list)
     """The calls they were built for, with their values; none where they come from a bundle."""
     lookups: list[Lookup] = field(default_factory=list)

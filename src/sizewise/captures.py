@@ -13,7 +13,7 @@ import torch
 
 from .built import Built, Target
 from .calls import Call
-from .config.captures import capture_points, default_mode
+from .config.captures import Decode, capture_points, check_decode, default_mode, default_sizes, is_decode
 from .config.modes import CUDAGraphMode, cudagraph_mode
 from .config.sizes import CaptureSizes, checked_capture_sizes, default_capture_sizes
 from .counters import Counters
@@ -23,9 +23,10 @@ from .errors import call as call_errors
 from .errors import capture as errors
 from .errors.state import BadOption
 from .events import Timeline, logger
-from .graphs.backend import CannotCapture, GraphBackend, Job, Session
+from .graphs.backend import CannotCapture, Capture, GraphBackend, Job, Session
 from .graphs.bucket import MISSED, Bucket, Form
 from .graphs.buckets import Buckets, LazyBuckets, NotNow
+from .graphs.piecewise import PieceSessions, PiecewiseCapture
 from .monitor import cudagraph_capturing_enabled
 from .program import Padding
 from .traced import Traced
@@ -49,6 +50,10 @@ class CaptureOutcome:
     why: str = ""
     bytes: int = 0
     live: tuple[str, ...] = ()
+    mode: str = ""
+    """How it was, or was to be, captured: FULL or PIECEWISE; NONE where the mode captures no such sizes."""
+    pieces: int = 0
+    """How many captures one replay of a PIECEWISE one is of."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,24 @@ class Wanted:
     """Whether sizes are captured when a call first needs them."""
     proof: bool = False
     """Whether dims are filled up only where that is proved."""
+    mode: CUDAGraphMode = CUDAGraphMode.FULL
+    decode: Decode = field(default_factory=dict)
+
+    def mode_at(self, sizes: Mapping[str, int]) -> CUDAGraphMode:
+        """How calls of these sizes are captured: FULL, PIECEWISE or NONE."""
+        return self.mode.decode_mode() if is_decode(self.decode, sizes) else self.mode.mixed_mode()
 
 
 def wanted(
-    built: Built, config: CompilationConfig | None, pads: Mapping[str, Any], strict: bool = False
+    built: Built,
+    config: CompilationConfig | None,
+    pads: Mapping[str, Any],
+    strict: bool = False,
+    decode: Decode | None = None,
 ) -> Wanted | None:
     """What to capture for ``built``, whose settings were ``config`` (None: the defaults); None for nothing.
+
+    ``decode`` are the sizes by which decode batches are known; a bundle brings its own.
 
     Raises:
         BadOption (SW510): ``pads`` or ``strict``, which ask for captures, where nothing is to be captured.
@@ -81,18 +98,19 @@ def wanted(
     if built.resolved is not None:
         found = _settings(built.resolved)
     elif config is not None:
-        found = _settings(config.resolve(dims=dims, device=device))
+        found = _settings(config.resolve(dims=dims, device=device, decode=decode))
     elif not built.examples and built.saved_config:
         # A bundle serves as the one who saved it did; its settings are read without the config's class.
-        found, lazy = _saved_settings(built.saved_config, dims, device), not strict
+        decode, lazy = built.decode, not strict
+        found = _saved_settings(built.saved_config, dims, device, decode)
     else:
         found = _Settings(default_mode(dims, device, "inductor")[0], None)
-    if found.mode is not CUDAGraphMode.FULL:
+    if found.mode is None or found.mode is CUDAGraphMode.NONE:
         _refuse_without_captures({"pad_values": pads or None, "on_miss": "error" if strict else None})
         return None
     _check_pads(built, pads)
     points = list(capture_points(found.sizes, dims))
-    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof)
+    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, decode or {})
 
 
 class _Settings(NamedTuple):
@@ -103,7 +121,9 @@ class _Settings(NamedTuple):
     proof: bool = False
 
 
-def _saved_settings(saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]], device: str) -> _Settings:
+def _saved_settings(
+    saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]], device: str, decode: Decode | None
+) -> _Settings:
     """The mode and the sizes of a config that was saved, whether it was resolved before or not."""
     mode = cudagraph_mode(saved.get("cudagraph_mode"))
     sizes = checked_capture_sizes(saved.get("cudagraph_capture_sizes"))
@@ -111,9 +131,14 @@ def _saved_settings(saved: Mapping[str, Any], dims: Mapping[str, tuple[int, int]
     if sizes is None and largest is not None and len(dims) == 1:
         low = next(iter(dims.values()))[0]
         sizes = [size for size in default_capture_sizes(largest, also=[low, largest]) if size >= low]
-    if mode is None:
+    if mode is None and decode is not None:
+        mode = CUDAGraphMode.FULL if saved.get("splitting_ops") == [] else CUDAGraphMode.FULL_AND_PIECEWISE
+    elif mode is None:
         listed = sizes is not None and device == "cpu"
         mode = CUDAGraphMode.FULL if listed else default_mode(dims, device, saved.get("backend", ""))[0]
+    if decode is not None:
+        check_decode(decode, dims)
+        sizes = sizes or default_sizes(dims, decode, mode is CUDAGraphMode.FULL_DECODE_ONLY)
     return _Settings(mode, sizes, partial=True, proof=bool(saved.get("require_proof")))
 
 
@@ -210,18 +235,19 @@ class _Capturing:
         self.form = _form(entry, wanted.pads)
         # The captures' own names of the module's tensors: what is assigned to `.data` later is not seen through them.
         self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
+        self.pieces = PieceSessions(backend)
         self.lock = threading.Lock()
         self.generator = torch.Generator().manual_seed(0)
 
     def run(self) -> Buckets | None:
         """What serves the program's sizes; None where nothing was captured."""
-        with torch.inference_mode(False), torch.no_grad(), self.backend.session() as session:
+        with torch.inference_mode(False), torch.no_grad(), self.backend.session() as session, self.pieces.window():
             found = self._buckets(session)
-            self.bytes = session.bytes
+            self.bytes = session.bytes + self.pieces.bytes
         return found
 
     def _buckets(self, session: Session) -> Buckets | None:
-        sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each)]
+        sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each) and self._is_captured(each)]
         sizes.sort(key=lambda each: math.prod(each.values()), reverse=True)
         why = self._unfit()
         effects, module = self.program.effects, self.target.module
@@ -246,12 +272,12 @@ class _Capturing:
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         refuse = self._refusal if self.wanted.strict else None
         count, least = self.counters.adder("calls_capture"), self.program.worth if self.chosen else None
-        return Buckets(self.program.size_names, buckets, padded, count, refuse, least)
+        return Buckets(self.program.size_names, buckets, padded, count, refuse, least, self.wanted.decode)
 
     def _may_choose(self, sizes: Sequence[Mapping[str, int]]) -> bool:
         """Whether sizes that are not worth it may be left out."""
         wanted, effects = self.wanted, self.program.effects
-        free = not (wanted.listed or wanted.strict or effects.writes_module)
+        free = not (wanted.listed or wanted.strict or wanted.decode or effects.writes_module)
         return free and self.example is not None and len(self.program.size_names) == 1 and len(sizes) > 1
 
     def _choose(
@@ -283,12 +309,20 @@ class _Capturing:
         variant = self.program.variant_for(size)
         return lambda: variant.call(list(self.weights), size, *arguments)
 
+    def _is_captured(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the mode captures such batches; else that is the outcome."""
+        if self.wanted.mode_at(sizes) is not CUDAGraphMode.NONE:
+            return True
+        why = f"{self.wanted.mode.name} captures decode batches only"
+        self.outcomes.append(CaptureOutcome(sizes, "program", why, mode="NONE"))
+        return False
+
     def _lazy(self, session: Session, sizes: Sequence[Mapping[str, int]], state: ModuleState) -> Buckets:
         """What captures a size when a call first needs it."""
         self._judge([], state)
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         count = self.counters.adder("calls_capture")
-        worth = self.program.worth
+        worth = {} if self.wanted.decode else self.program.worth
         if worth and not self.wanted.listed and len(self.program.size_names) == 1:
             (dim,) = self.program.size_names
             sizes = [each for each in sizes if each[dim] in worth]
@@ -296,10 +330,10 @@ class _Capturing:
         def capture_now(point: Mapping[str, int]) -> Bucket | None:
             if not cudagraph_capturing_enabled:
                 raise NotNow
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad(), self.pieces.window():
                 return self._capture(session, point, state)
 
-        return LazyBuckets(self.program.size_names, sizes, padded, count, capture_now, worth)
+        return LazyBuckets(self.program.size_names, sizes, padded, count, capture_now, worth, self.wanted.decode)
 
     def _refusal(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """What raises in the place of a replay."""
@@ -332,7 +366,7 @@ class _Capturing:
         )
         try:
             with self.timeline.phase("capture.size", sizes=dict(sizes)):
-                captured = session.capture(job)
+                captured = self._captured(session, job, sizes)
                 bucket = Bucket(captured, self.form, sizes, self.weights, self.lock)
                 state.restore()
                 problem = self._differs(bucket, sizes, state)
@@ -347,8 +381,23 @@ class _Capturing:
             self._without(sizes, problem)
             return None
         self.counters.add("captures")
-        self.outcomes.append(CaptureOutcome(sizes, "captured", "", captured.bytes, captured.live))
+        self._with(sizes, captured)
         return bucket
+
+    def _captured(self, session: Session, job: Job, sizes: Mapping[str, int]) -> Capture:
+        """Raises CannotCapture."""
+        if self.wanted.mode_at(sizes) is CUDAGraphMode.FULL:
+            return session.capture(job)
+        with self.lock:  # pieces replay when they are captured, and another thread may be in a replay
+            return self.pieces.capture(job, self.program.source, self.traced.template)
+
+    def _with(self, sizes: Mapping[str, int], captured: Capture) -> None:
+        mode, why = self.wanted.mode_at(sizes), ""
+        pieces = captured.pieces if isinstance(captured, PiecewiseCapture) else 0
+        if pieces == 1 and not any(not step.is_piece for step in self.program.step_names):
+            why = "nothing splits the program: its one piece is all of it, as with FULL"
+        outcome = CaptureOutcome(sizes, "captured", why, captured.bytes, captured.live, mode.name, pieces)
+        self.outcomes.append(outcome)
 
     def _call(self, sizes: Mapping[str, int], fresh: bool = False) -> Call:
         """A call of these sizes, with legal values."""
@@ -381,7 +430,7 @@ class _Capturing:
     def _without(self, sizes: Mapping[str, int], why: str) -> None:
         if self.wanted.listed and not self.wanted.partial:
             raise errors.CaptureRefused(owner=self.traced.owner, sizes=sizes_in_words(sizes), why=why)
-        self.outcomes.append(CaptureOutcome(sizes, "program", why))
+        self.outcomes.append(CaptureOutcome(sizes, "program", why, mode=self.wanted.mode_at(sizes).name))
 
     def _judge(self, buckets: Sequence[Bucket], state: ModuleState) -> None:
         """Which dims may be filled up to the next captured size."""
@@ -398,7 +447,17 @@ class _Capturing:
         if self.example is None:
             # From a bundle: what was known where it was saved holds here as well, which its manifest was checked for.
             return self.program.padding.get(name, Padding("refused", "there is no example to try it with"))
-        return tested(self.entry, self.example, name, buckets, self.weights, state)
+        # Decode batches and others are captured in ways of their own.
+        kinds: list[Sequence[Bucket]] = [
+            [bucket for bucket in buckets if self._is_decode(bucket) is kind] for kind in (True, False)
+        ]
+        low = self.traced.dims[name].min
+        tried = [kind for kind in kinds if any(bucket.sizes[name] > low for bucket in kind)] or [buckets]
+        found = [tested(self.entry, self.example, name, kind, self.weights, state) for kind in tried]
+        return next((verdict for verdict in found if not verdict.safe), found[0])
+
+    def _is_decode(self, bucket: Bucket) -> bool:
+        return is_decode(self.wanted.decode, bucket.sizes)
 
 
 def _form(entry: Entry, pads: Mapping[str, Any]) -> Form:

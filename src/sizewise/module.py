@@ -59,6 +59,7 @@ class Options:
     name: str | None = None
     on_miss: str = "program"
     pads: Mapping[str, float | int | bool] = field(default_factory=dict)
+    decode: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -243,10 +244,9 @@ class CompiledModule(Face):
         """What a warm-up for ``calls`` would build, and for what."""
         from .plan import make_plan
 
-        signature = self._sw_signature()
-        options = self._sw_options
-        module = self.__dict__["__wrapped__"]
-        plan = make_plan(module, self._sw_owner, signature, options.dynamic_shapes, options.config, calls)
+        options, module = self._sw_options, self.__dict__["__wrapped__"]
+        settings = (options.dynamic_shapes, options.config, calls, options.decode)
+        plan = make_plan(module, self._sw_owner, self._sw_signature(), *settings)
         return self._sw_target(plan.device_type), plan
 
     def _sw_target(self, device_type: str) -> Target:
@@ -266,7 +266,7 @@ class CompiledModule(Face):
         from .graphs.tape import TapeBackend
 
         options = self._sw_options
-        asked = wanted(built, options.config, options.pads, options.on_miss == "error")
+        asked = wanted(built, options.config, options.pads, options.on_miss == "error", options.decode)
         if asked is None:
             return None
         target = self._sw_target(built.entries[0].device_type)

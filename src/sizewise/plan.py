@@ -32,13 +32,15 @@ class Plan:
     spec: DimSpec
     config: CompilationConfig | None
     device_type: str
+    decode: Mapping[str, int] | None = None
 
     def resolved(self) -> Resolved:
         """The config in force. Raises ConfigError."""
         from .config.compilation import CompilationConfig
 
         dims = {name: (dim.min, dim.max) for name, dim in dims_of(self.spec).items()}
-        return (self.config or CompilationConfig()).resolve(dims=dims, device=self.device_type)
+        config = self.config or CompilationConfig()
+        return config.resolve(dims=dims, device=self.device_type, decode=self.decode)
 
 
 def checked_calls(calls: Any, owner: str) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -74,6 +76,7 @@ def make_plan(
     dynamic_shapes: Mapping[str, Any] | None,
     config: CompilationConfig | None,
     calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]],
+    decode: Mapping[str, int] | None = None,
 ) -> Plan:
     """Check everything that can be checked before a trace.
 
@@ -98,7 +101,7 @@ def make_plan(
     if len(distinct) > limit:
         keys = ", ".join(_in_words(call) for call in distinct.values())
         raise state_errors.TooManyPrograms(needed=len(distinct), limit=limit, keys=keys)
-    return Plan(list(distinct.values()), spec, config, device_type)
+    return Plan(list(distinct.values()), spec, config, device_type, decode)
 
 
 def _spec(signature: Signature, calls: list[Call], declared: Mapping[str, Any] | None, owner: str) -> DimSpec:

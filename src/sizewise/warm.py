@@ -50,7 +50,7 @@ def programs_for(target: Target, plan: Plan, counters: Counters, timeline: Timel
     """
     store = _store(plan, timeline) if env.uses_cache() else None
     state = ambient.read(target.device_type)
-    built = Built([], plan.spec, None, state=state, examples=plan.calls)
+    built = Built([], plan.spec, None, state=state, decode=plan.decode, examples=plan.calls)
     builder: Builder | None = None
 
     def get_builder() -> Builder:

@@ -13,6 +13,9 @@ from .sizes import CAPTURE_SIZES, CaptureSizes, check_within
 Bounds = Mapping[str, tuple[int, int]]
 """Dim -> (min, max), in the order of declaration."""
 
+Decode = Mapping[str, int]
+"""Dim -> the size that all its decode batches have; a batch of other sizes is a mixed one."""
+
 MOST = 16
 """Captures where no sizes were listed, over all dims together."""
 BACKENDS = {"cpu": "tapes of kernel calls", "cuda": "CUDA graphs"}
@@ -32,14 +35,38 @@ def default_mode(dims: Bounds | None, device: str, backend: str) -> tuple[CUDAGr
     return CUDAGraphMode.FULL, f"calls replay {BACKENDS[kind]}"
 
 
-def default_sizes(dims: Bounds) -> CaptureSizes | None:
-    """The sizes where none were listed: at most `MOST` over all dims; None without dims."""
+def default_sizes(dims: Bounds, decode: Decode | None = None, only: bool = False) -> CaptureSizes | None:
+    """The sizes where none were listed: at most `MOST` over all dims; None without dims. Those of ``decode`` are among
+    them, with ``only`` as the only ones of their dims."""
     if not dims:
         return None
-    if len(dims) == 1:
-        return geometric_sizes(*next(iter(dims.values())))
-    each = max(2, int(MOST ** (1 / len(dims)) + 1e-9))
-    return {name: geometric_sizes(low, high, each) for name, (low, high) in dims.items()}
+    decode = decode or {}
+    free = [name for name in dims if not (only and name in decode)]
+    each = MOST if len(free) < 2 else max(2, int(MOST ** (1 / len(free)) + 1e-9))
+    found = {}
+    for name, (low, high) in dims.items():
+        sizes = set(geometric_sizes(low, high, each)) if name in free else set()
+        found[name] = sorted(sizes | ({decode[name]} if name in decode else set()))
+    return found if len(dims) > 1 else next(iter(found.values()))
+
+
+def is_decode(decode: Decode, sizes: Mapping[str, int]) -> bool:
+    """Whether a batch of these sizes is a decode batch; none is where nothing is declared."""
+    return bool(decode) and all(sizes.get(name) == size for name, size in decode.items())
+
+
+def check_decode(decode: Any, dims: Bounds) -> None:
+    """Raises DecodeDoesNotFit (SW145) where ``decode`` has no sizes of these dims."""
+    names = ", ".join(map(repr, dims)) or "no dim"
+    if not isinstance(decode, Mapping) or not decode:
+        raise errors.DecodeDoesNotFit(decode=decode, why="it is no dict of sizes by dim", dims=names)
+    for name, size in decode.items():
+        if name not in dims:
+            raise errors.DecodeDoesNotFit(decode=decode, why=f"there is no dim {name!r}", dims=names)
+        low, high = dims[name]
+        if type(size) is not int or not low <= size <= high:
+            why = f"the dim {name!r} is an int from {low} to {high}"
+            raise errors.DecodeDoesNotFit(decode=decode, why=why, dims=names)
 
 
 def geometric_sizes(low: int, high: int, most: int = MOST) -> list[int]:

@@ -71,7 +71,9 @@ class CompilationConfig(Settings):
     """Last sizes of the ranges of the first dim that get a program each; ascending, without duplicates."""
 
     cudagraph_mode: CUDAGraphMode | None = None
-    """What is captured: a CUDAGraphMode or its name."""
+    """What is captured: a CUDAGraphMode or its name. FULL: the whole program; PIECEWISE: each compiled piece, with the
+    operators between them run as they are; FULL_AND_PIECEWISE: decode batches FULL and others PIECEWISE;
+    FULL_DECODE_ONLY: decode batches only; NONE. The pairs need ``decode`` of `sizewise.compile`."""
 
     cudagraph_capture_sizes: CaptureSizes | None = None
     """Sizes to capture; ascending, without duplicates. Ints with one dim; {"batch": [...], "seq": [...]}
@@ -201,10 +203,17 @@ class CompilationConfig(Settings):
         """
         return sizes.compile_ranges(self.compile_ranges_endpoints, max_size, min_size)
 
-    def resolve(self, *, dims: Mapping[str, tuple[int, int]] | None = None, device: str = "cpu") -> Resolved:
+    def resolve(
+        self,
+        *,
+        dims: Mapping[str, tuple[int, int]] | None = None,
+        device: str = "cpu",
+        decode: Mapping[str, int] | None = None,
+    ) -> Resolved:
         """The effective config, with who set each field and what was filled in.
 
         ``dims`` are name -> (min, max) in the order of their declaration; None leaves sizes unchecked.
+        ``decode`` are the sizes that decode batches have, for the modes that treat them in their own way.
 
         Raises:
             WrongType (SW104): ``dims`` is no dict.
@@ -212,8 +221,10 @@ class CompilationConfig(Settings):
             SizeOutOfRange (SW130): a size outside the first dim.
             SettingWithoutEffect (SW132), UnsupportedDevice (SW133), InvalidDimRange (SW134).
             UnknownInductorOption (SW138): this torch has no such option.
+            PiecewiseWithoutCompilation (SW142), NoPiecesToCapture (SW143), DecodeNotDeclared (SW144),
+            DecodeDoesNotFit (SW145).
         """
-        return resolve(self, dims=dims, device=device)
+        return resolve(self, dims=dims, device=device, decode=decode)
 
 
 def _settle(

@@ -61,6 +61,9 @@ class Context:
 
     dims: Mapping[str, tuple[int, int]] | None
     device: str
+    decode: captures.Decode | None = None
+    set: frozenset[str] = frozenset()
+    """The fields that the user set."""
 
     @property
     def kind(self) -> str:
@@ -83,14 +86,21 @@ def supported_device(config: CompilationConfig, context: Context) -> Iterable[Fi
     return ()
 
 
+def pieces_need_compilation(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Pieces are made by compilation in pieces only."""
+    mode = config.cudagraph_mode
+    if config.mode is not CompilationMode.PIECEWISE and mode is not None and _has_pieces(mode):
+        raise errors.PiecewiseWithoutCompilation(cudagraph_mode=mode.name, mode=config.mode.name)
+    return ()
+
+
 def available(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     """Refuses what would be accepted and then ignored."""
     if config.mode is not CompilationMode.PIECEWISE:
         raise _not_yet("mode", config.mode.name, "PIECEWISE is the only mode so far")
-    if config.cudagraph_mode not in (None, CUDAGraphMode.NONE, CUDAGraphMode.FULL):
-        raise _not_yet("cudagraph_mode", config.cudagraph_mode.name, "FULL and NONE are the only modes so far")
-    if config.cudagraph_mode is CUDAGraphMode.FULL and context.kind != "cpu":
-        raise _not_yet("cudagraph_mode", "FULL", f"compiled modules on {context.kind} capture nothing so far")
+    mode = config.cudagraph_mode
+    if mode not in (None, CUDAGraphMode.NONE) and context.kind != "cpu":
+        raise _not_yet("cudagraph_mode", mode.name, f"compiled modules on {context.kind} capture nothing so far")
     for field, why in NOT_YET.items():
         value = getattr(config, field)
         if value != type(config).model_fields[field].get_default(call_default_factory=True):
@@ -113,10 +123,44 @@ def capture_mode(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     if config.cudagraph_mode is not None:
         return
     listed = [name for name in _ABOUT_CAPTURES if getattr(config, name)]
-    if listed and context.kind == "cpu":
+    if context.decode is not None and context.kind == "cpu" and config.backend != "eager":
+        yield Fill("cudagraph_mode", CUDAGraphMode.FULL_AND_PIECEWISE, "decode is declared")
+    elif listed and context.kind == "cpu":
         yield Fill("cudagraph_mode", CUDAGraphMode.FULL, f"{listed[0]} is set")
     else:
         yield Fill("cudagraph_mode", *captures.default_mode(context.dims, context.kind, config.backend))
+
+
+def pieces_can_be_captured(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Where nothing is split there are no pieces; those of backend 'eager' have no kernels."""
+    mode = config.cudagraph_mode
+    if mode is None or not _has_pieces(mode):
+        return
+    if config.backend == "eager":
+        other = CUDAGraphMode.FULL_DECODE_ONLY if mode is CUDAGraphMode.FULL_AND_PIECEWISE else CUDAGraphMode.NONE
+        why = "pieces of backend 'eager' have no kernels to capture"
+    elif config.splitting_ops == []:
+        other, why = CUDAGraphMode.FULL, "splitting_ops=[] splits nothing, so that there are no pieces"
+    else:
+        return
+    if "cudagraph_mode" in context.set:
+        raise errors.NoPiecesToCapture(cudagraph_mode=mode.name, why=why, instead=other.name)
+    yield Fill("cudagraph_mode", other, why)
+
+
+def decode_is_declared(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Modes that treat decode batches in their own way need to know them, and no other mode does."""
+    mode = config.cudagraph_mode or CUDAGraphMode.NONE
+    needs = mode.decode_mode() is not mode.mixed_mode()
+    if needs and context.decode is None:
+        raise errors.DecodeNotDeclared(cudagraph_mode=mode.name)
+    stripped = mode is CUDAGraphMode.FULL and "cudagraph_mode" not in context.set and config.splitting_ops == []
+    if not needs and context.decode is not None and not stripped:
+        why = f"cudagraph_mode is {mode.name}, to which all batches are alike"
+        raise errors.SettingWithoutEffect(field="decode", value=dict(context.decode), why=why)
+    if context.decode is not None and context.dims is not None:
+        captures.check_decode(context.decode, context.dims)
+    return ()
 
 
 def captures_have_a_mode(config: CompilationConfig, context: Context) -> Iterable[Fill]:
@@ -134,8 +178,8 @@ def capture_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]
         return
     listed = config.cudagraph_capture_sizes
     if listed is not None:
-        for _ in captures.capture_points(listed, context.dims):
-            pass
+        points = list(captures.capture_points(listed, context.dims))
+        _refuse_without_decode(config, context, points)
     elif config.max_cudagraph_capture_size is not None:
         if context.first_dim is None or len(context.dims) > 1:
             why = "it is one number, for one dim"
@@ -144,10 +188,25 @@ def capture_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]
         name, low, high = context.first_dim
         sizes.check_within("max_cudagraph_capture_size", [config.max_cudagraph_capture_size], name, low, high)
         settled = config.post_init_cudagraph_sizes(min_size=low, max_size=high)
-        yield Fill("cudagraph_capture_sizes", settled.cudagraph_capture_sizes, "vLLM's list up to the maximum")
+        found = sorted(
+            {*sizes.sizes_of_first_dim(settled.cudagraph_capture_sizes or []), *(context.decode or {}).values()}
+        )
+        yield Fill("cudagraph_capture_sizes", found, "vLLM's list up to the maximum")
     elif context.dims:
-        found = captures.default_sizes(context.dims)
-        yield Fill("cudagraph_capture_sizes", found, f"at most {captures.MOST}, from small to the largest")
+        only = config.cudagraph_mode is CUDAGraphMode.FULL_DECODE_ONLY
+        default = captures.default_sizes(context.dims, context.decode, only)
+        yield Fill("cudagraph_capture_sizes", default, f"at most {captures.MOST}, from small to the largest")
+
+
+def _refuse_without_decode(config: CompilationConfig, context: Context, points: Sequence[Mapping[str, int]]) -> None:
+    """Raises DecodeDoesNotFit (SW145) where no listed size is one of a decode batch."""
+    decode = context.decode
+    mode = config.cudagraph_mode
+    if decode is None or mode is None or mode.decode_mode() is mode.mixed_mode():
+        return
+    if not any(captures.is_decode(decode, point) for point in points):
+        why = f"cudagraph_capture_sizes={config.cudagraph_capture_sizes!r} lists no such size"
+        raise errors.DecodeDoesNotFit(decode=dict(decode), why=why, dims=", ".join(map(repr, context.dims or {})))
 
 
 def settled_sizes(config: CompilationConfig, context: Context) -> Iterable[Fill]:
@@ -181,10 +240,13 @@ def inductor_options(config: CompilationConfig, context: Context) -> Iterable[Fi
 
 RULES: tuple[Rule, ...] = (
     supported_device,
+    pieces_need_compilation,
     available,
     platform_backend,
     attention_splits,
     capture_mode,
+    pieces_can_be_captured,
+    decode_is_declared,
     captures_have_a_mode,
     capture_sizes,
     settled_sizes,
@@ -198,14 +260,16 @@ def resolve(
     *,
     dims: Mapping[str, tuple[int, int]] | None = None,
     device: str = "cpu",
+    decode: captures.Decode | None = None,
     rules: Sequence[Rule] = RULES,
 ) -> Resolved:
     """Apply the rules in order. Raises SW104, SW131, SW134, and what the rules raise."""
-    context = Context(_checked_dims(dims), device)
     sources = {
         name: "set" if name in config.model_fields_set and not _open(getattr(config, name)) else "default"
         for name in type(config).model_fields
     }
+    given = frozenset(name for name, source in sources.items() if source == "set")
+    context = Context(_checked_dims(dims), device, decode, given)
     changes: list[Change] = []
     for rule in rules:
         for field, value, why in rule(config, context):
@@ -223,6 +287,10 @@ def resolve(
 def _open(value: Any) -> bool:
     """Whether a value asks to be filled in."""
     return value is None or value == "" or (isinstance(value, list) and sizes.CAPTURE_SIZES in value)
+
+
+def _has_pieces(mode: CUDAGraphMode) -> bool:
+    return CUDAGraphMode.PIECEWISE in (mode.decode_mode(), mode.mixed_mode())
 
 
 def _checked_dims(dims: Mapping[str, tuple[int, int]] | None) -> Mapping[str, tuple[int, int]] | None:

@@ -329,3 +329,42 @@ class CaptureSizesOfOtherDims(ConfigError, ValueError):
     code = "SW141"
     message = "cudagraph_capture_sizes={sizes!r} do not fit what is declared: {dims}."
     remedy = "{todo}."
+
+
+# -- modes of captures
+
+
+class PiecewiseWithoutCompilation(ConfigError, ValueError):
+    code = "SW142"
+    message = (
+        "Compilation mode should be CompilationMode.VLLM_COMPILE when cudagraph_mode piecewise cudagraphs is used, "
+        "cudagraph_mode={cudagraph_mode}. Seen: mode={mode}."
+    )
+    remedy = "leave mode out: PIECEWISE, which is vLLM's VLLM_COMPILE, is the default."
+
+
+class NoPiecesToCapture(ConfigError, ValueError):
+    code = "SW143"
+    message = "cudagraph_mode={cudagraph_mode} captures compiled pieces, and there are none: {why}."
+    remedy = "set cudagraph_mode={instead!r}, or leave out what the error names."
+
+
+class DecodeNotDeclared(ConfigError, ValueError):
+    code = "SW144"
+    message = (
+        "cudagraph_mode={cudagraph_mode} treats decode batches in a way of their own, and what a decode batch is was "
+        "not declared."
+    )
+    remedy = (
+        'declare the size that a dim has in every decode batch, as in sizewise.compile(..., decode={{"seq": 1}}), or '
+        "set cudagraph_mode='FULL' or 'PIECEWISE', to which all batches are alike."
+    )
+
+
+class DecodeDoesNotFit(ConfigError, ValueError):
+    code = "SW145"
+    message = "decode={decode!r} does not fit: {why}. The dims are: {dims}."
+    remedy = (
+        'give the size that a declared dim has in every decode batch, as in decode={{"seq": 1}}, and have '
+        "cudagraph_capture_sizes, if they are set, list such sizes."
+    )

@@ -33,6 +33,8 @@ class Job:
     fixed: tuple[Any, ...] = ()
     weights: tuple[torch.Tensor, ...] = ()
     packed: bool = False
+    shares: bool = False
+    """Whether results may share memory with one another: they are read where they are."""
     label: str = ""
 
     def run(self, inputs: Sequence[torch.Tensor], call: Callable[..., Any] | None = None) -> Any:

@@ -89,12 +89,12 @@ class Bucket:
 
 def _refuse_shared(capture: Capture) -> None:
     distinct = {id(tensor): tensor for tensor in _results(capture) if tensor.numel()}
-    ordered = sorted(map(_memory, distinct.values()))
+    ordered = sorted(map(extent, distinct.values()))
     if any(first[1] > second[0] for first, second in itertools.pairwise(ordered)):
         raise CannotCapture("results share memory with one another")
 
 
-def _memory(tensor: torch.Tensor) -> tuple[int, int]:
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The addresses of its first byte and of the one behind its last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()

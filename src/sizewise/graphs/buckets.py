@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..config.captures import Decode, is_decode
 from .bucket import Bucket
 
 MOST_FUNCTIONS = 4096
@@ -29,12 +30,15 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         count: Callable[[], Any],
         refuse: Callable[[Mapping[str, int]], Callable[..., Any]] | None = None,
         least: Mapping[int, int] | None = None,
+        decode: Decode | None = None,
     ) -> None:
         """``padded`` are the dims that may be filled up; ``count`` is called at each replay; ``refuse`` gives what
-        raises for a size that no bucket holds; ``least``, with one dim: bucket -> the smallest size that it serves."""
+        raises for a size that no bucket holds; ``least``, with one dim: bucket -> the smallest size that it serves.
+        Buckets at ``decode`` are for decode batches only, the others for all."""
         super().__init__()
         self._least = least or {}
         self._refuse = refuse
+        self._decode = decode or {}
         self._count = count
         self._dims = tuple(dims)
         self.padded = padded
@@ -55,8 +59,17 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         return found
 
     def holding(self, sizes: Mapping[str, int]) -> Bucket | None:
-        """The cheapest bucket for ``sizes``, by the number of elements along its dims."""
-        return next((bucket for bucket in self.buckets if self._holds(bucket.sizes, sizes)), None)
+        """The cheapest bucket for ``sizes``, by the number of elements along its dims; for a decode batch, one of its
+        own kind if there is one."""
+        at = [bucket.sizes for bucket in self.buckets]
+        return next((self.buckets[index] for index in self._order(at, sizes)), None)
+
+    def _order(self, points: Sequence[Mapping[str, int]], sizes: Mapping[str, int]) -> list[int]:
+        """Which of ``points``, the cheapest first, hold a call of ``sizes``: from the best to the last resort."""
+        fitting = [index for index, point in enumerate(points) if self._holds(point, sizes)]
+        own = [index for index in fitting if is_decode(self._decode, points[index])]
+        others = [index for index in fitting if index not in own]
+        return own + others if is_decode(self._decode, sizes) else others
 
     def _holds(self, bucket: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         return all(
@@ -79,9 +92,10 @@ class LazyBuckets(Buckets):
         count: Callable[[], Any],
         capture: Callable[[Mapping[str, int]], Bucket | None],
         least: Mapping[int, int] | None = None,
+        decode: Decode | None = None,
     ) -> None:
         """``capture`` gives the bucket of one of ``points``, or None; it raises NotNow."""
-        super().__init__(dims, (), padded, count, least=least)
+        super().__init__(dims, (), padded, count, least=least, decode=decode)
         self._points = sorted((dict(point) for point in points), key=lambda point: math.prod(point.values()))
         self._capture = capture
         self._lock = threading.Lock()
@@ -89,9 +103,7 @@ class LazyBuckets(Buckets):
 
     def holding(self, sizes: Mapping[str, int]) -> Bucket | None:
         """Raises NotNow."""
-        for point in self._points:
-            if not self._holds(point, sizes):
-                continue
+        for point in (self._points[index] for index in self._order(self._points, sizes)):
             key = tuple(point.values())
             if key not in self._found:
                 if not self._lock.acquire(blocking=False):

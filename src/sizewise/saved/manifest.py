@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,10 @@ def make(
     outcomes: Sequence[Outcome],
     config: CompilationConfig,
     disproved: str = "",
+    decode: Mapping[str, int] | None = None,
 ) -> tuple[Json, Files]:
-    """The manifest of ``entries`` and their files; ``disproved`` as `write_programs` takes it.
+    """The manifest of ``entries`` and their files; ``disproved`` as `write_programs` takes it; ``decode`` as
+    `Built` has it.
 
     Raises:
         NotWritable: one of them cannot be saved.
@@ -51,6 +53,7 @@ def make(
         "versions": machine.versions(),
         "processor": machine.processor_flags(),
         "config": {name: value for name, value in json.loads(config.to_json()).items() if name not in NOT_KEPT},
+        "decode": None if decode is None else dict(decode),
         "outcomes": [asdict(outcome) for outcome in outcomes],
         **programs,
     }, files
@@ -77,7 +80,7 @@ def load(
     entries = read_programs(manifest, read, module, signature, forward)
     outcomes = [Outcome(item["sizes"], item["verdict"], item["why"]) for item in manifest["outcomes"]]
     traced = entries[0].program.traced
-    return Built(entries, traced.spec, None, outcomes, entries[0].state, manifest["config"])
+    return Built(entries, traced.spec, None, outcomes, entries[0].state, manifest["config"], manifest.get("decode"))
 
 
 def class_name(module: nn.Module) -> str:

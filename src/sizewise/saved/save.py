@@ -55,7 +55,7 @@ def _described(owner: str, module: nn.Module, method: str, built: Built, proved:
     while True:
         try:
             description, files = manifest.make(
-                owner, module, method, built.entries, built.outcomes, built.config(), disproved
+                owner, module, method, built.entries, built.outcomes, built.config(), disproved, built.decode
             )
             description["threads"] = ambient.threads_of(built.state)
             if proved:

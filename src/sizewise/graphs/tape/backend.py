@@ -43,8 +43,8 @@ class TapeSession:
         recording, needed = record(dataclasses.replace(job, inputs=inputs)), 0
         for arena in self._arenas:
             try:
-                return bind(recording, arena, job.label)
+                return bind(recording, arena, job.label, job.shares)
             except ArenaTooSmall as problem:
                 needed = problem.bytes
         self._arenas.append(Arena(needed))
-        return bind(recording, self._arenas[-1], job.label)
+        return bind(recording, self._arenas[-1], job.label, job.shares)

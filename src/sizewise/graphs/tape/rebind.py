@@ -6,9 +6,15 @@ the functions of its partitions in a list).
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
+
+PIECE, OPERATOR = re.compile(r"piece_\d+"), re.compile(r"op_\d+")
+"""The names that a program's caller has for its compiled pieces, and for the operators between them."""
 
 
 def scope_of(call: Any) -> Mapping[str, Any] | None:
@@ -65,3 +71,9 @@ class _Rebinding:
                 setattr(known, name, self.of(value))
             self._done[id(instance)] = known
         return known
+
+
+def operator_name(operator: Any) -> str:
+    if isinstance(operator, torch._ops.OpOverload):
+        return str(operator._schema.name)
+    return str(getattr(operator, "_qualified_op_name", None) or getattr(operator, "__name__", operator))

@@ -21,10 +21,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..backend import CannotCapture, Job, tensors_of
-from .rebind import rebound, scope_of
+from .rebind import OPERATOR, PIECE, operator_name, rebound, scope_of
 
 _KERNEL = re.compile(r"kernel(_\d+)?")
-_PIECE, _OPERATOR = re.compile(r"piece_\d+"), re.compile(r"op_\d+")
 BEFORE, AFTER = -1, 1 << 60
 """The times of arguments, which are written before the first step, and of results, read after the last."""
 
@@ -86,10 +85,10 @@ def _recorded(job: Job, recorder: _Recorder) -> Callable[..., Any]:
         return recorder.piece("the piece", job.call)
     names: dict[str, Any] = {}
     for name, value in scope.items():
-        if _PIECE.fullmatch(name):
+        if PIECE.fullmatch(name):
             names[name] = recorder.piece(name, value)
-        elif _OPERATOR.fullmatch(name):
-            names[name] = recorder.around(_name_of(value), value)
+        elif OPERATOR.fullmatch(name):
+            names[name] = recorder.around(operator_name(value), value)
         elif isinstance(value, torch.Tensor):
             recorder.know(value, name)
     return rebound(job.call, names)
@@ -253,9 +252,3 @@ def _is_view(func: Any) -> bool:
     if schema is None or schema.is_mutable or not schema.returns:
         return False
     return all(value.alias_info is not None for value in schema.returns)
-
-
-def _name_of(operator: Any) -> str:
-    if isinstance(operator, torch._ops.OpOverload):
-        return str(operator._schema.name)
-    return str(getattr(operator, "_qualified_op_name", None) or getattr(operator, "__name__", operator))

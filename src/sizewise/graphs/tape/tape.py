@@ -48,14 +48,15 @@ class Arena:
         tensor.set_(self._block.untyped_storage(), start, tensor.shape, tensor.stride())
 
 
-def bind(recording: Recording, arena: Arena, label: str = "") -> Tape:
+def bind(recording: Recording, arena: Arena, label: str = "", shares: bool = False) -> Tape:
     """``recording`` as a tape on ``arena``. The recording's tensors are moved there.
 
     Raises:
-        CannotCapture: of its result, one tensor is a view of an argument, or shares memory with another.
+        CannotCapture: of its result, one tensor is a view of an argument, or shares memory with another, which it may
+            where it ``shares``.
         ArenaTooSmall.
     """
-    kept = _own_results(recording)
+    kept = _own_results(recording, shares)
     for tensor in kept:
         recording.buffers[tensor.untyped_storage()._cdata].last = AFTER
     spans = [(b.storage.nbytes(), b.first, max(b.first, b.last)) for b in recording.buffers.values()]
@@ -89,7 +90,7 @@ class ArenaTooSmall(Exception):
 _numbers = itertools.count()
 
 
-def _own_results(recording: Recording) -> list[torch.Tensor]:
+def _own_results(recording: Recording, shares: bool) -> list[torch.Tensor]:
     """The results that lie in memory of the tape's own; an argument that is a result is not among them."""
     arguments = {id(tensor) for tensor in recording.arguments}
     kept: dict[int, torch.Tensor] = {}
@@ -105,7 +106,7 @@ def _own_results(recording: Recording) -> list[torch.Tensor]:
             continue
         if buffer.first == BEFORE:
             raise CannotCapture("a result shares memory with an argument")
-        if cdata in storages:
+        if cdata in storages and not shares:
             raise CannotCapture("results share memory with one another")
         storages.add(cdata)
         kept[id(tensor)] = tensor
