@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,16 +13,9 @@ from .backend import CannotCapture, Job, tensors_of
 from .tape.rebind import OPERATOR, PIECE, operator_name, rebound, scope_of
 
 
-@dataclass(frozen=True)
-class Lifetimes:
-    """``session``: piece -> the number of the session it is captured in. Of two pieces of one session, what the first
-    gives is not read any more when the second runs."""
-
-    session: Mapping[str, int]
-
-
-def watch(job: Job, inputs: Sequence[torch.Tensor]) -> Lifetimes:
-    """Run a program once, as it is, and see who reads what.
+def watch(job: Job, inputs: Sequence[torch.Tensor]) -> tuple[dict[str, int], Any]:
+    """Run a program once, as it is, and see who reads what. Piece -> the number of the session to capture it in, and
+    the run's result. Of two pieces of one session, what the first gives is not read any more when the second runs.
 
     Raises:
         CannotCapture: it is no generated function, or an operator between pieces gives something that depends on data.
@@ -40,7 +32,7 @@ def watch(job: Job, inputs: Sequence[torch.Tensor]) -> Lifetimes:
             names[name] = seen.operator(operator_name(value), value)
     result = rebound(job.call, names)(*job.fixed, *inputs)
     seen.read(result)
-    return Lifetimes(seen.sessions())
+    return seen.sessions(), result
 
 
 class _Watch:

@@ -19,7 +19,7 @@ from ..traced.outputs import LEAVES, container_source, leaves
 from ..weights import overlap
 from .backend import CannotCapture, Capture, GraphBackend, Job, Session, tensors_of
 from .bucket import extent
-from .lifetimes import Lifetimes, read_later, watch
+from .lifetimes import read_later, watch
 from .tape.rebind import PIECE, rebound, scope_of
 
 
@@ -75,10 +75,11 @@ class PieceSessions:
         """
         with torch.no_grad():
             inputs = tuple(self._memory.take(("input", i), tensor) for i, tensor in enumerate(job.inputs))
-            lifetimes = watch(job, inputs)
+            sessions, result = watch(job, inputs)
+            _refuse_shared(result, inputs)
             for static, tensor in zip(inputs, job.inputs, strict=True):
                 static.copy_(tensor)
-            run = _Run(self, self._memory, job, inputs, lifetimes, read_later(source))
+            run = _Run(self, self._memory, job, inputs, sessions, read_later(source))
             result = run.call(run.captured)(*job.fixed, *inputs)
             return run.finish(result, template)
 
@@ -144,11 +145,11 @@ class _Run:
         memory: Memory,
         job: Job,
         inputs: Sequence[torch.Tensor],
-        lifetimes: Lifetimes,
+        session_of: Mapping[str, int],
         later: Mapping[str, Sequence[bool]],
     ) -> None:
         self.sessions, self.memory, self.job, self.inputs = sessions, memory, job, inputs
-        self.lifetimes, self.later = lifetimes, later
+        self.session_of, self.later = session_of, later
         self.scope = scope_of(job.call) or {}
         constants = [value for value in self.scope.values() if isinstance(value, torch.Tensor)]
         self.unchanged = {id(tensor) for tensor in (*job.weights, *constants)}
@@ -173,7 +174,7 @@ class _Run:
         return run
 
     def _capture(self, name: str, piece: Callable[..., Any], inputs: list[Any]) -> _Piece:
-        session = self.lifetimes.session[name]
+        session = self.session_of[name]
         copies: list[tuple[torch.Tensor, int, bool]] = []
         for index, value in enumerate(inputs):
             if isinstance(value, torch.Tensor) and id(value) not in self.static:
@@ -199,7 +200,6 @@ class _Run:
         """``result`` is what the run gave."""
         call = self.call(lambda name, _: self.pieces[name].function())
         arguments = (*self.job.fixed, *self.inputs)
-        _refuse_shared(result, self.inputs)
         copied: list[tuple[torch.Tensor, int]] = []
         values = [value for _, value in leaves(template, result)]
         for index, value in enumerate(values):

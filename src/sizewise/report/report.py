@@ -117,6 +117,7 @@ class Report:
             return []
         done = [each for each in self.captures if each["outcome"] == "captured"]
         lines = [f"  captures  {len(done)} of {len(self.captures)}" + (f": {_listed(done)}" if done else "")]
+        lines += self._modes(done)
         for why in dict.fromkeys(each["why"] for each in self.captures if each["outcome"] != "captured"):
             without = [each for each in self.captures if each["outcome"] != "captured" and each["why"] == why]
             lines.append(f"            not at {_listed(without)}: {why}")
@@ -128,6 +129,18 @@ class Report:
             why = f" ({verdict['why']})" if verdict["why"] else ""
             lines.append(f"  padding   {name}: {verdict['verdict']}, {how}{why}")
         return lines
+
+    def _modes(self, done: list[dict[str, Any]]) -> list[str]:
+        """How each size is captured, where that is not FULL for all."""
+        lines = []
+        for mode in dict.fromkeys(each["mode"] for each in done):
+            own = [each for each in done if each["mode"] == mode]
+            where = _listed(own) if len(own) < len(done) else "all"
+            pieces = own[0]["pieces"]
+            counted = f", {pieces} captures each" if pieces > 1 else ""
+            if mode != "FULL" or len(own) < len(done):
+                lines.append(f"            {mode}{counted}: {where}")
+        return lines + [f"            {why}" for why in dict.fromkeys(each["why"] for each in done) if why]
 
 
 def make_report(
