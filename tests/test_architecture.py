@@ -29,7 +29,7 @@ LAYERS = [
     {"caller", "graphs"},
     {"dispatch", "key"},
     {"built"},
-    {"verify"},
+    {"verify", "wanted"},
     {"saved"},
     {"diagnose", "captures"},
     {"refuse"},
