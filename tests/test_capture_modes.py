@@ -63,6 +63,21 @@ class Skips(nn.Module):
         return last, early, made
 
 
+class Waits(nn.Module):
+    """What the first piece makes is read by an operator behind the last one, and by no other piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = x.sin() * 2
+        one = torch.ops.mode_tests.makes(self.first(x))
+        two = torch.ops.mode_tests.makes(self.second(one).relu())
+        three = self.third(two).tanh()
+        return torch.ops.mode_tests.makes(kept) + three
+
+
 def ready(module: nn.Module, *example: Any, shapes: Any = ROWS, **options: Any) -> CompiledModule:
     options = {"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": [1, 4, 16], **options}
     fast: CompiledModule = sizewise.compile(module.eval(), dynamic_shapes=shapes, **options)
@@ -164,6 +179,14 @@ def test_weights_that_change_in_place_and_elsewhere() -> None:
     fast.refresh()
     with fast.counters.expect(calls_capture=2, calls_program=0):
         check(fast, module, 3, 16)
+
+
+@slow
+def test_what_only_an_operator_reads_later_is_kept() -> None:
+    module = Waits()
+    fast = ready(module, splitting_ops=MAKES)
+    with fast.counters.expect(calls_capture=4, calls_program=0):
+        check(fast, module, 1, 3, 4, 16)
 
 
 class Updates(nn.Module):

@@ -96,18 +96,11 @@ def test_a_wrong_option_lists_the_right_ones(option: dict[str, Any]) -> None:
     [
         {"persistent": ["cache"]},
         {"outputs": "static"},
-        {"decode": {}},
     ],
 )
 def test_what_does_not_exist_yet_is_refused_by_name(option: dict[str, Any]) -> None:
     with pytest.raises(state_errors.NotAvailable):
         sizewise.compile(Net(), **option)
-
-
-@pytest.mark.parametrize("mode", ["PIECEWISE", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"])
-def test_captures_that_do_not_exist_yet_are_refused_by_name(mode: str) -> None:
-    with pytest.raises(sizewise.SizewiseError, match="not available yet"):
-        sizewise.compile(Net().eval(), dynamic_shapes={"x": {0: BATCH}}, cudagraph_mode=mode)
 
 
 def test_a_misspelt_argument_names_the_right_one() -> None:
