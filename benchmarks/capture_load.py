@@ -1,0 +1,101 @@
+"""A second process with 8 captures, from a bundle and from the cache, against torch.compile's warm cache with one size.
+
+As a module with arguments (``build``, ``bundle`` or ``cache``, and the path of the bundle) this file is a process of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from typing import Any
+
+from . import harness
+
+LAYERS = 24
+SIZES = [1, 2, 4, 8, 16, 32, 48, 64]
+_FLOOR, _AIM = 30.0, 100.0
+
+
+def run(quick: bool = False) -> harness.Result:
+    rounds = 1 if quick else 5
+    answers: dict[str, list[dict[str, Any]]] = {"bundle": [], "cache": [], "torch.compile": []}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        _ours("build", folder)
+        for number in range(rounds + 2):
+            for contestant, given in answers.items():
+                # Twice before it counts: torch.compile builds, and the second writes the bytecode of what a hit imports.
+                answer = _theirs(folder) if contestant == "torch.compile" else _ours(contestant, folder)
+                if number > 1:
+                    given.append(answer)
+    medians = {contestant: harness.median_of(given, "wall") for contestant, given in answers.items()}
+    theirs = medians.pop("torch.compile")
+    rows, notes = [], []
+    for contestant, what in {"bundle": "load of a bundle", "cache": "warm-up from the cache"}.items():
+        ours, limits = medians[contestant], (_FLOOR, _AIM) if contestant == "bundle" else ()
+        rows.append(harness.Row(f"{what}, 8 captures, wall", ours["wall"], theirs["wall"], "s", *limits))
+        rows.append(harness.Row(f"{what}, 8 captures, CPU", ours["cpu"], theirs["cpu"], "s"))
+        notes.append(
+            f"{what}: of {ours['wall'] * 1000:.0f} ms {ours['capture'] * 1000:.0f} ms are the captures and "
+            f"{ours['imports'] * 1000:.0f} ms imports of Sizewise's own modules. Compilations in the measured process: "
+            f"{ours['compilations']}."
+        )
+    notes.append(
+        f"A decoder of {LAYERS} layers, hidden 64, captures of {SIZES}; torch.compile has one size and none. From the "
+        "module built until the first output, which replays a capture; import torch and import sizewise are left out, "
+        "what either imports later is not: torch.compile's time includes Dynamo and Inductor. Fresh processes, one "
+        f"torch thread, {rounds} interleaved rounds, medians."
+    )
+    title = "A second process with 8 captures: the first output"
+    return harness.Result("capture_load", title, "torch.compile, warm cache", rows, notes)
+
+
+def _ours(what: str, folder: str) -> dict[str, Any]:
+    arguments = ("benchmarks.capture_load", what, f"{folder}/decoder.sizewise")
+    return harness.fresh(*arguments, cache=f"{folder}/ours", programs=f"{folder}/programs")
+
+
+def _theirs(folder: str) -> dict[str, Any]:
+    return harness.fresh("benchmarks.warm_start", "torch.compile", "decoder", cache=f"{folder}/theirs")
+
+
+def child(what: str, bundle: str) -> None:
+    import importlib
+    import time
+
+    import torch
+
+    import sizewise
+
+    from .models import ATTENTION
+    from .warm_start import _decoder
+
+    torch.set_num_threads(1)
+    model, inputs, dims = _decoder()
+    answer: dict[str, Any] = {}
+    with harness.measured(answer), torch.no_grad():
+        began = time.perf_counter()
+        for name in ("sizewise.api", "sizewise.warm", "sizewise.captures", "sizewise.graphs.tape"):
+            importlib.import_module(name)
+        answer["imports"] = time.perf_counter() - began
+        if what == "bundle":
+            fast: Any = sizewise.load(bundle, model)
+        else:
+            options: dict[str, Any] = {"cudagraph_mode": "FULL", "cudagraph_capture_sizes": SIZES}
+            fast = sizewise.compile(model, dynamic_shapes=dims, splitting_ops=[ATTENTION], **options)
+            fast.warmup(**inputs)
+        fast(**inputs)
+    counters = fast.counters
+    if counters.captures != len(SIZES) or counters.calls_capture != 1:
+        raise SystemExit(f"not every size was captured, or the call did not replay: {counters}")
+    if what == "build":
+        fast.save(bundle)
+    answer |= {"capture": fast.report().seconds("capture"), "compilations": counters.compilations}
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    child(sys.argv[1], sys.argv[2])
