@@ -1,6 +1,7 @@
 """A second process with 8 captures, from a bundle and from the cache, against torch.compile's warm cache with one size.
 
-As a module with arguments (``build``, ``bundle`` or ``cache``, and the path of the bundle) this file is a process of ours.
+As a module with arguments (``build``, ``bundle`` or ``cache``, and the path of the bundle) this file is one of our
+processes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def run(quick: bool = False) -> harness.Result:
         _ours("build", folder)
         for number in range(rounds + 2):
             for contestant, given in answers.items():
-                # Twice before it counts: torch.compile builds, and the second writes the bytecode of what a hit imports.
+                # Twice before it counts: the first of torch.compile builds, and bytecode is written.
                 answer = _theirs(folder) if contestant == "torch.compile" else _ours(contestant, folder)
                 if number > 1:
                     given.append(answer)
@@ -84,8 +85,13 @@ def child(what: str, bundle: str) -> None:
         if what == "bundle":
             fast: Any = sizewise.load(bundle, model)
         else:
-            options: dict[str, Any] = {"cudagraph_mode": "FULL", "cudagraph_capture_sizes": SIZES}
-            fast = sizewise.compile(model, dynamic_shapes=dims, splitting_ops=[ATTENTION], **options)
+            fast = sizewise.compile(
+                model,
+                dynamic_shapes=dims,
+                splitting_ops=[ATTENTION],
+                cudagraph_mode="FULL",
+                cudagraph_capture_sizes=SIZES,
+            )
             fast.warmup(**inputs)
         fast(**inputs)
     counters = fast.counters

@@ -71,7 +71,8 @@ def child(name: str, which: str) -> None:
     model, inputs, dims, sizes, options = _MAKE[name]()
     sizes = sizes if which == "all" else [sizes[-1]]
     # What a first capture imports and allocates is not a capture's.
-    other = sizewise.compile(torch.nn.ReLU().eval(), dynamic_shapes={"input": {0: sizewise.Dim("batch", 1, 2)}})
+    small = {"input": {0: sizewise.Dim("batch", 1, 2)}}
+    other = sizewise.compile(torch.nn.ReLU().eval(), dynamic_shapes=small, cudagraph_mode="FULL")
     other.warmup(torch.randn(2, 2))
     plain = sizewise.compile(model, dynamic_shapes=dims, cudagraph_mode="NONE", **options)
     plain.warmup(**inputs)

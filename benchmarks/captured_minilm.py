@@ -45,7 +45,7 @@ def run(quick: bool = False) -> harness.Result:
         rows.append(harness.Row(f"{shape}", ours, medians["compile"] * 1e3, "ms", 1.0, aim))
         rows.append(harness.Row(f"{shape}, against eager", ours, medians["eager"] * 1e3, "ms"))
     notes = [
-        f"These shapes are captured; every call of Sizewise's replayed, by its counters. Median of {rounds} interleaved "
-        "rounds, CPU time, one thread. Matrix products are most of these times, and are the same for all three.",
+        f"These shapes are captured; every call of Sizewise's replayed, by its counters. Median of {rounds} "
+        "interleaved rounds, CPU time, one thread. Matrix products are most of these times, and are the same for all.",
     ]
     return harness.Result("captured_minilm", "MiniLM by captured shape", "torch.compile(dynamic=True)", rows, notes)

@@ -45,8 +45,9 @@ def run(quick: bool = False) -> harness.Result:
         harness.Row("worst call", worst["sizewise"] * 1e3, worst["torch.compile"] * 1e3, "ms"),
     ]
     notes = [
-        f"A decoder of {LAYERS} layers, hidden 64, at {len(sizes)} batch sizes from 1 to 64, each seen once. Of Sizewise's "
-        f"calls {captures} replayed a capture and {programs} ran the program: two dims have none unless sizes are listed."
+        f"A decoder of {LAYERS} layers, hidden 64, at {len(sizes)} batch sizes from 1 to 64, each seen once. Of "
+        f"Sizewise's calls {captures} replayed a capture and {programs} ran the program: with two dims there are no "
+        "captures unless sizes are listed."
     ]
     return harness.Result("never_recompiles", "Sizes in random order", "torch.compile(dynamic=True)", rows, notes)
 
