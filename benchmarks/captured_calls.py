@@ -119,7 +119,7 @@ def _parts(fast: CompiledModule, ids: Tensor, rounds: int) -> dict[str, float]:
         "replay": replay,
         "check": lambda: (replay(), check(ids)),
         "rest": lambda: (replay(), rest(ids)),
-        "addresses": lambda: (replay(), list(map(Tensor.data_ptr, weights)) != addresses),
+        "addresses": lambda: (replay(), check(ids), list(map(Tensor.data_ptr, weights)) != addresses),
     }
     with fast.counters.expect(calls_capture=1 + rounds * 10, calls_program=0, calls_eager=0):
         taken = harness.interleaved(contestants, rounds, 10)
@@ -127,7 +127,7 @@ def _parts(fast: CompiledModule, ids: Tensor, rounds: int) -> dict[str, float]:
     return {
         "beyond": without - checked,
         "difference": call - checked,
-        "addresses": compared - alone,
+        "addresses": compared - checked,
         "check": checked - alone,
         "replay": alone,
     }

@@ -19,8 +19,8 @@ from benchmarks.models import decoder
 from sizewise import Dim
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-DEFAULTS = {"families", "never_recompiles"}
-"""Benchmarks that leave what is captured to the default, as users do."""
+DEFAULTS = {"families", "never_recompiles", "warm_start"}
+"""Benchmarks that leave what is captured to the default, as users do; the last refuses to run with captures."""
 
 
 @pytest.mark.parametrize("name", [*NAMES, *BY_HAND])
