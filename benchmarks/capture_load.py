@@ -39,16 +39,18 @@ def run(quick: bool = False) -> harness.Result:
         ours, limits = medians[contestant], (_FLOOR, _AIM) if contestant == "bundle" else ()
         rows.append(harness.Row(f"{what}, 8 captures, wall", ours["wall"], theirs["wall"], "s", *limits))
         rows.append(harness.Row(f"{what}, 8 captures, CPU", ours["cpu"], theirs["cpu"], "s"))
+        rows.append(harness.Row(f"{what}, the first output, wall", ours["first"], theirs["wall"], "s"))
         notes.append(
-            f"{what}: of {ours['wall'] * 1000:.0f} ms {ours['capture'] * 1000:.0f} ms are the captures and "
+            f"{what}: of {ours['wall'] * 1000:.0f} ms {ours['capture'] * 1000:.0f} ms are captures at warm-up and "
             f"{ours['imports'] * 1000:.0f} ms imports of what it uses. Compilations in the measured process: "
             f"{ours['compilations']}."
         )
     notes.append(
         f"A decoder of {LAYERS} layers, hidden 64, captures of {SIZES}; torch.compile has one size and none. From the "
-        "module built until the first output, which replays a capture; import torch and import sizewise are left out, "
-        "what either imports later is not: torch.compile's time includes Dynamo and Inductor. Fresh processes, one "
-        f"torch thread, {rounds} interleaved rounds, medians."
+        "module built until all are recorded and the first output is there; a bundle's are recorded by the first call "
+        "of each size, which is in the time. torch.compile's is until its first output. import torch and import "
+        "sizewise are left out, what either imports later is not: torch.compile's time includes Dynamo and Inductor. "
+        f"Fresh processes, one torch thread, {rounds} interleaved rounds, medians."
     )
     title = "A second process with 8 captures: the first output"
     return harness.Result("capture_load", title, "torch.compile, warm cache", rows, notes)
@@ -94,9 +96,13 @@ def child(what: str, bundle: str) -> None:
             )
             fast.warmup(**inputs)
         fast(**inputs)
+        answer["first"] = time.perf_counter() - began
+        # A bundle's captures are recorded when a call needs them.
+        for size in SIZES if fast.counters.captures < len(SIZES) else []:
+            fast(torch.randint(0, 256, (size, 16)))
     counters = fast.counters
-    if counters.captures != len(SIZES) or counters.calls_capture != 1:
-        raise SystemExit(f"not every size was captured, or the call did not replay: {counters}")
+    if counters.captures != len(SIZES) or counters.calls_program or counters.calls_eager:
+        raise SystemExit(f"not every size was captured, or a call did not replay: {counters}")
     if what == "build":
         fast.save(bundle)
     answer |= {"capture": fast.report().seconds("capture"), "compilations": counters.compilations}
