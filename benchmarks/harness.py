@@ -60,6 +60,8 @@ class Result:
     baseline: str
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
+    words: list[list[str]] = field(default_factory=list)
+    """A second table, of words: its header, and its lines."""
 
     def table(self) -> str:
         lines = [
@@ -75,6 +77,10 @@ class Result:
             aim = f"{row.aim}x" if row.aim is not None else ""
             cells = [row.measure, f"{row.ours:.4g} {row.unit}", baseline, ratio, floor, aim, row.verdict]
             lines.append(f"| {' | '.join(cells)} |")
+        for number, cells in enumerate(self.words):
+            lines += [] if number else [""]
+            lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+            lines += [] if number else [f"|{'---|' * len(cells)}"]
         lines += ["", *self.notes] if self.notes else []
         return "\n".join(lines)
 
@@ -82,7 +88,7 @@ class Result:
     def from_json(cls, data: Mapping[str, Any]) -> Result:
         fields = {key: data[key] for key in ("name", "title", "baseline", "notes")}
         rows = [Row(**{key: row[key] for key in Row.__dataclass_fields__}) for row in data["rows"]]
-        return cls(rows=rows, **fields)
+        return cls(rows=rows, words=data.get("words", []), **fields)
 
     def as_json(self) -> dict[str, Any]:
         rows = [{**asdict(row), "ratio": row.ratio, "verdict": row.verdict} for row in self.rows]
