@@ -73,9 +73,9 @@ def test_without_sizes_all_of_the_range_is_captured() -> None:
     fast = ready(module, cudagraph_capture_sizes=None)
     sizes = list(outcomes(fast))
     assert sizes[0] == 1 and sizes[-1] == 16 and len(sizes) <= 16
-    assert outcomes(fast)[1] == "captured", "beyond the smallest it is a matter of time whether that is worth it"
+    assert set(outcomes(fast).values()) <= {"captured", "program"}, "a matter of time: where it is worth it"
     check(fast, module, *range(1, 17))
-    assert fast.counters.calls_capture >= 1 and fast.counters.calls_capture + fast.counters.calls_program == 16
+    assert fast.counters.calls_capture + fast.counters.calls_program == 16
     assert fast.report().config["cudagraph_mode"] == "FULL"
 
 
@@ -98,7 +98,7 @@ def test_which_sizes_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(found.least) == {1: 1, 2: 2, 4: 3, 8: 5, 16: 16}
     assert list(found.without) == [32, 64] and "less than 3%" in found.without[64], "what is larger is not run"
     found = worth.measure([1, 2, 4], 1, lambda: run(200.0), at)
-    assert dict(found.least) == {1: 1} and list(found.without) == [2, 4]
+    assert dict(found.least) == {} and list(found.without) == [1, 2, 4], "a replay is slower"
 
 
 def test_no_captures_where_none_are_asked_for() -> None:

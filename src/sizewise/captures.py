@@ -182,10 +182,13 @@ class _Capturing:
             ascending = [each[dim] for each in reversed(sizes)]
             found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), self._at)
         self.chosen = True
-        self.program.worth = dict(found.least)
+        self.program.worth = dict(found.least) or {0: 0}  # no size is 0: a bundle has to know that none was worth it
+        if smallest[dim] in found.without:
+            self.outcomes.pop()
+            bucket.capture.release()
         for size, too_little in found.without.items():
             self._without({dim: size}, too_little)
-        return [each for each in others if each[dim] in found.least], [bucket]
+        return [each for each in others if each[dim] in found.least], [bucket] if found.least else []
 
     def _arguments(self, sizes: Mapping[str, int]) -> list[torch.Tensor]:
         values = self._call(sizes, fresh=True).tensor_values()

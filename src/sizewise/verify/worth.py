@@ -34,21 +34,18 @@ def measure(
     ``replay`` runs a capture of the first, ``program(size)`` gives what runs the program. Larger sizes are not run once
     one is not worth it.
     """
-    times = {sizes[0]: _fastest(program(sizes[0]))}
-    saved = times[sizes[0]] - _fastest(replay)
-    least = {sizes[0]: low}
-    without: dict[int, str] = {}
-    for before, size in itertools.pairwise(sizes):
-        if without:
-            without[size] = next(iter(without.values()))
-            continue
+    times: dict[int, float] = {}
+    least: dict[int, int] = {}
+    saved = 0.0
+    for before, size in itertools.pairwise([0, *sizes]):
         times[size] = _fastest(program(size))
+        saved = saved if before else times[size] - _fastest(replay)
         if saved < NOTICED * times[size]:
             words = f"{max(saved, 0) * 1e6:.0f} us of {times[size] * 1e6:.0f} us"
-            without[size] = f"at {size} a replay saves {words}, less than {NOTICED:.0%}"
-        else:
-            least[size] = _least(before, times[before], size, times[size], saved)
-    return Worth(least, without)
+            why = f"at {size} a replay saves {words}, less than {NOTICED:.0%}"
+            return Worth(least, {larger: why for larger in sizes if larger >= size})
+        least[size] = _least(before, times[before], size, times[size], saved) if before else low
+    return Worth(least)
 
 
 def _least(before: int, below: float, size: int, above: float, saved: float) -> int:
