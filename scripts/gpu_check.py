@@ -4,13 +4,14 @@
     python scripts/gpu_check.py --rehearse  # the same steps on the CPU with a stand-in for CUDA graphs
 
 Needs this checkout, Python 3.11 or 3.12 and torch 2.11 to 2.14 with its Triton; no network and nothing installed of
-Sizewise's other dependencies.
+Sizewise's other dependencies. Without pydantic the step that compiles a module is left out, and the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import platform
 import random
 import statistics
@@ -317,6 +318,42 @@ def threads(rig: Rig) -> str:
     return "3 threads on streams of their own, 150 calls"
 
 
+def compiled_module(rig: Rig) -> str:
+    """`sizewise.compile` as its users call it; the rehearsal captures with the stand-in."""
+    try:
+        import pydantic  # noqa: F401
+    except ImportError:
+        return "left out: pydantic is not installed"
+    from sizewise import CompilationConfig, CompiledModule, Dim
+    from sizewise.module import Options
+
+    os.environ.setdefault("SIZEWISE_DISABLE_COMPILE_CACHE", "1")
+    module = mlp().eval().to(rig.device)
+    settings = CompilationConfig(
+        backend="eager" if rig.rehearse else "inductor", cudagraph_mode="FULL", cudagraph_capture_sizes=list(SIZES)
+    )
+    shapes = {"input": {0: Dim("batch", 1, max(SIZES) * 2)}}
+    stand_in = (lambda kind, warmups: rig.backend()) if rig.rehearse else None
+    fast = CompiledModule(module, Options(shapes, settings, backend_for=stand_in))
+    fast.warmup(rig.random(7, 32))
+    monitor.set_cudagraph_capturing_enabled(False)
+    worst, rows = 0.0, random.sample(range(1, max(SIZES) + 1), max(SIZES))
+    for size in rows:
+        given = rig.random(size, 32)
+        worst = max(worst, close(fast(given), module(given)))
+    report = fast.report()
+    expect(fast.counters.captures == len(SIZES), f"{report.captures}")
+    padded = report.padding["batch"]["verdict"]
+    expect(fast.counters.calls_capture == len(rows), f"{fast.counters}; {report.padding}")
+    given = rig.random(max(SIZES) * 2, 32)
+    close(fast(given), module(given))
+    expect(fast.counters.calls_program == 1, f"above the largest capture: {fast.counters}")
+    held = report.capture_bytes
+    fast.close()
+    expect(fast.report().capture_bytes == 0, "memory is held after close()")
+    return f"{len(SIZES)} captures, {held / 2**10:.0f} KiB; padding {padded}; {len(rows)} sizes, difference {worst:.1e}"
+
+
 STEPS: tuple[Callable[[Rig], str], ...] = (
     equal_to_eager,
     pool_memory,
@@ -329,6 +366,7 @@ STEPS: tuple[Callable[[Rig], str], ...] = (
     stale_results,
     weights,
     threads,
+    compiled_module,
 )
 
 

@@ -36,6 +36,7 @@ LAYERS = [
     {"plan"},
     {"build"},
     {"warm"},
+    {"generation"},
     {"report"},
     {"face"},
     {"module"},

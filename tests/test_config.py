@@ -348,6 +348,7 @@ CHANGED: dict[str, Any] = {
     "cudagraph_mode": "FULL",
     "cudagraph_capture_sizes": [1],
     "max_cudagraph_capture_size": 8,
+    "cudagraph_num_of_warmups": 0,
     "encoder_cudagraph_token_budgets": [4],
     ITEMS: 1,
     FRAMES: 1,
@@ -646,9 +647,30 @@ def test_what_is_captured_is_what_was_set() -> None:
     for setting in ({"cudagraph_capture_sizes": [1]}, {"max_cudagraph_capture_size": 4}, {"allow_partial": True}):
         with pytest.raises(errors.SettingWithoutEffect, match="cudagraph_mode is NONE"):
             settled(batch, cudagraph_mode="NONE", **setting)
-    for mode in ("FULL", "PIECEWISE"):
-        with pytest.raises(errors.NotAvailableYet, match="on cuda"):
-            CompilationConfig(cudagraph_mode=mode).resolve(dims=batch, device="cuda")
+    with pytest.raises(errors.NotAvailableYet, match="on cuda"):
+        CompilationConfig(cudagraph_mode="PIECEWISE").resolve(dims=batch, device="cuda")
+
+
+def test_captures_on_cuda_are_what_was_asked_for() -> None:
+    batch = {"batch": (1, 64)}
+    for settings in ({"cudagraph_mode": "FULL"}, {"cudagraph_capture_sizes": [1, 64]}, {"allow_partial": True}):
+        resolved = CompilationConfig(**settings).resolve(dims=batch, device="cuda:1")
+        assert resolved.config.cudagraph_mode is CUDAGraphMode.FULL and resolved.config.cudagraph_capture_sizes
+    (why,) = [c.why for c in CompilationConfig().resolve(dims=batch, device="cuda").changes if "mode" in c.field]
+    assert why == "CUDA graphs of compiled modules are written and not yet measured"
+
+
+def test_how_often_calls_run_before_their_capture() -> None:
+    batch = {"batch": (1, 64)}
+    config = CompilationConfig(cudagraph_mode="FULL", cudagraph_num_of_warmups=0)
+    assert config.resolve(dims=batch, device="cuda").config.cudagraph_num_of_warmups == 0
+    with pytest.raises(errors.SettingWithoutEffect, match="is a tape"):
+        config.resolve(dims=batch)
+    for settings in ({}, {"cudagraph_mode": "NONE"}):
+        with pytest.raises(errors.SettingWithoutEffect, match="cudagraph_mode is NONE"):
+            CompilationConfig(cudagraph_num_of_warmups=2, **settings).resolve(dims=batch, device="cuda")
+    for wrong in (-1, True, 1.0, "1"):
+        assert "an int of at least 0" in refused(errors.WrongType, cudagraph_num_of_warmups=wrong)
 
 
 def test_resolve_settles_the_word() -> None:

@@ -130,7 +130,7 @@ def test_a_result_that_changes_its_shape_is_not_replayed() -> None:
 
 
 def test_what_was_captured_in_which_order() -> None:
-    backend = FakeBackend(warmups=2)
+    backend = FakeBackend(cudagraph_num_of_warmups=2)
     with backend.session() as session:
         for rows in (16, 8, 1):
             session.capture(job(doubled, rows, 4))

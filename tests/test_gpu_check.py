@@ -35,6 +35,7 @@ def test_the_rehearsal_passes_with_torch_alone() -> None:
     assert lines[:2] == ["| step | outcome | |", "|---|---|---|"] and all(line.count("|") == 4 for line in lines[2:])
     cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[1].strip() for line in lines[2:]}
     assert {"date", "versions", "GPU", "equal to eager", "pool memory", "failed capture", "illegal times"} <= set(cells)
+    assert "| compiled module | passed | left out: pydantic is not installed |" in lines
     assert torch.__version__ in cells["versions"] and cells["all"] == "passed" and "FAILED" not in done.stdout
     assert len([name for name in cells if name.startswith("2 layers")]) == 4
 
@@ -51,6 +52,15 @@ def test_a_step_that_fails_is_in_the_table_and_in_the_exit_code(
     said = capsys.readouterr().out
     assert "| wrong | FAILED | Failed: differs from eager mode by 9.1e-02 |" in said
     assert "| addresses | passed | another address: SW631 |" in said and "| all | FAILED |" in said
+
+
+def test_the_compiled_module_where_pydantic_is_installed(
+    check: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "benchmark", lambda rig: [])
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    assert check.main(["--rehearse"], steps=(check.compiled_module,)) == 0
+    assert "| compiled module | passed | 8 captures, " in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")

@@ -95,7 +95,6 @@ def test_a_wrong_option_lists_the_right_ones(option: dict[str, Any]) -> None:
     "option",
     [
         {"persistent": ["cache"]},
-        {"outputs": "static"},
     ],
 )
 def test_what_does_not_exist_yet_is_refused_by_name(option: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from sizewise.graphs.backend import CannotCapture, Job
 from sizewise.graphs.bucket import MISSED, Bucket, Form
 from sizewise.graphs.tape import TapeBackend, TapeSession, record
 from sizewise.graphs.tape.memory import ALIGNMENT, place
+from sizewise.graphs.turns import Turns
 from sizewise.monitor import cudagraph_capturing
 
 slow = pytest.mark.slow
@@ -68,7 +68,7 @@ def tape_of(fast: Any, *arguments: torch.Tensor, session: TapeSession | None = N
     axes = {path: {axis: dim.name for axis, dim in axes.items()} for path, axes in program.traced.spec.items()}
     paths = tuple(item.path for item in program.weight_inputs)
     form = Form(program.traced.template, tuple(program.arguments), axes, paths)
-    bucket = Bucket(tape, form, {"batch": rows}, weights, threading.Lock())
+    bucket = Bucket(tape, form, {"batch": rows}, weights, Turns())
     return Taped(fast, tape, bucket.function({"batch": rows}))
 
 

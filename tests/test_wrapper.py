@@ -502,6 +502,9 @@ class Foreign:
             def capture(self, job: Any) -> Any:
                 return self._inner.capture(job)
 
+            def release(self) -> None:
+                self._inner.release()
+
         return Session()
 
 

@@ -26,10 +26,8 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
-_CAPTURES = ("persistent", "outputs")
+_CAPTURES = ("persistent",)
 """Arguments that are refused so far: they are not offered."""
-_NOT_YET = (("outputs", "static"),)
-"""Choices that are refused by name (SW508)."""
 
 
 def compile(
@@ -69,10 +67,15 @@ def compile(
             arguments that are not named. Arguments that are named, and those that look like masks, are taken to
             always hold it there.
         on_miss: a size in range that no capture serves runs the program (``"program"``) or raises (``"error"``).
+        outputs: ``"copy"`` gives results to keep. ``"static"`` gives a capture's own memory, cut to the call's size,
+            without a copy, and so not contiguous where an inner axis is cut. The next replay overwrites it, in any
+            thread: `sizewise.graphs.is_current` tells, and `check_current` raises SW633. A call that no capture
+            serves, or that comes while another one replays, runs the program, whose results are new tensors and
+            current forever.
         decode: dim -> the size that it has in every decode batch, such as ``{"seq": 1}``. A call whose dims have these
             sizes is a decode batch, which ``cudagraph_mode`` FULL_AND_PIECEWISE (the default with ``decode``) and
             FULL_DECODE_ONLY capture whole; other calls replay piece by piece, or run the program.
-        persistent, outputs: for later captures; any value but the default is refused by name.
+        persistent: for later captures; any value but the default is refused by name.
 
     Returns:
         A `CompiledModule` for a module, function or method; the class for a class; the target itself
@@ -83,10 +86,11 @@ def compile(
     """
     check_environment()
     _check_choices({"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale})
-    _refuse_unavailable(persistent=persistent, outputs=outputs)
+    _refuse_unavailable(persistent=persistent)
     decode = _checked_decode(decode)
     config = _merged(config, mode, options, decode)
-    settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, _checked_pads(pad_values), decode)
+    pads = _checked_pads(pad_values)
+    settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, pads, decode, outputs)
     if target is None:
         return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
     return _compile_target(target, options=settings, inplace=inplace, disable=disable)
@@ -95,18 +99,14 @@ def compile(
 def _check_choices(chosen: Mapping[str, str]) -> None:
     for option, value in chosen.items():
         if value not in _CHOICES[option]:
-            legal = [word for word in _CHOICES[option] if (option, word) not in _NOT_YET]
-            words = f"one of {', '.join(map(repr, legal))}" if len(legal) > 1 else repr(legal[0])
-            todo = f"pass {words}; left out it is {legal[0]!r}" if len(legal) > 1 else "leave it out"
+            words = f"one of {', '.join(map(repr, _CHOICES[option]))}"
+            todo = f"pass {words}; left out it is {_CHOICES[option][0]!r}"
             raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
 
 
-def _refuse_unavailable(*, persistent: Any, outputs: str) -> None:
+def _refuse_unavailable(*, persistent: Any) -> None:
     """Refuse what would be accepted and then do nothing."""
-    asked = {
-        "persistent": bool(persistent),
-        'outputs="static"': outputs != "copy",
-    }
+    asked = {"persistent": bool(persistent)}
     for what, given in asked.items():
         if given:
             raise errors.NotAvailable(what=what, hint="leave it out; it is to come with later captures.")
@@ -162,7 +162,8 @@ def _merged(
     if config is not None:
         # What can be refused without knowing the dims is refused here, not at warm-up.
         try:
-            config.resolve(decode=decode)
+            # How often to warm up is a matter of the device, which is not known yet.
+            config.replace(cudagraph_num_of_warmups=None).resolve(decode=decode)
         except config_errors.NotAvailableYet as problem:
             if mode is not None and problem.fields["field"] in preset(mode).keys() - options.keys():
                 raise preset_not_available(mode, problem, config.backend) from None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,9 +20,11 @@ from .errors import call as call_errors
 from .errors import capture as errors
 from .events import Timeline, logger
 from .graphs.backend import CannotCapture, Capture, GraphBackend, Job, Session
-from .graphs.bucket import MISSED, Bucket, Form
+from .graphs.bucket import MISSED, Bucket, Form, refuse_views_of_inputs
 from .graphs.buckets import Buckets, LazyBuckets, NotNow
 from .graphs.piecewise import PieceSessions, PiecewiseCapture
+from .graphs.turns import Turns
+from .graphs.window import inside_capture
 from .monitor import cudagraph_capturing_enabled
 from .program import Padding
 from .traced import Traced
@@ -39,7 +40,7 @@ __all__ = ["CaptureOutcome", "Captures", "Wanted", "capture", "wanted"]
 
 @dataclass(frozen=True)
 class CaptureOutcome:
-    """One size that was wanted: ``captured``, or ``program`` and why."""
+    """One size that was wanted: ``captured``; or, and why, ``padded`` (a larger capture serves it) or ``program``."""
 
     sizes: Mapping[str, int]
     outcome: str
@@ -50,6 +51,7 @@ class CaptureOutcome:
     """How it was, or was to be, captured: FULL or PIECEWISE; NONE where the mode captures no such sizes."""
     pieces: int = 0
     """How many captures one replay of a PIECEWISE one is of."""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,19 @@ class Captures:
     buckets: Sequence[Buckets | None]
     outcomes: Sequence[CaptureOutcome] = ()
     padding: Mapping[str, Padding] = field(default_factory=dict)
-    bytes: int = 0
+    sessions: Sequence[Session | PieceSessions] = ()
+    retire: Sequence[Callable[[], None]] = ()
+    """What gives up the captures of each program."""
+
+    @property
+    def bytes(self) -> int:
+        """Of memory that all of them hold now."""
+        return sum(session.bytes for session in self.sessions)
+
+    def release(self) -> None:
+        """Give all up, each session's when the call that replays in it, if any, is through. Programs serve then."""
+        for retire in self.retire:
+            retire()
 
 
 def capture(
@@ -67,28 +81,38 @@ def capture(
 ) -> Captures:
     """Capture what is ``asked`` for every program of ``built``. The module's state is put back.
 
+    Whatever is raised, what was captured before it is given up.
+
     Raises:
         CaptureRefused (SW621): a listed size cannot be captured, and ``partial`` does not allow that.
         CapturingDisabled (SW601): the gate is closed.
     """
     began = time.perf_counter()
-    found: list[Buckets | None] = []
     outcomes: list[CaptureOutcome] = []
-    padding: dict[str, Padding] = {}
-    total = 0
-    with timeline.phase("capture"):
-        for entry in built.entries:
-            one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline, outcomes)
-            found.append(one.run())
-            padding |= one.padding
-            total += one.bytes
+    made: list[_Capturing] = []
+    try:
+        with timeline.phase("capture"):
+            for entry in built.entries:
+                one = _Capturing(target, entry, _values(entry, built), asked, backend, counters, timeline, outcomes)
+                made.append(one)
+                one.run()
+    except BaseException:
+        for one in made:
+            one.retire()
+        raise
+    padding = {name: verdict for one in made for name, verdict in one.padding.items()}
+    sessions = [held for one in made if one.session is not None for held in (one.session, one.pieces)]
+    captures = Captures([one.found for one in made], outcomes, padding, sessions, [one.retire for one in made])
     captured = sum(outcome.outcome == "captured" for outcome in outcomes)
     seconds = time.perf_counter() - began
     if captured:
         logger.info(
-            "Graph capturing finished in %.2f secs, took %.2f MiB (%d captures)", seconds, total / 2**20, captured
+            "Graph capturing finished in %.2f secs, took %.2f MiB (%d captures)",
+            seconds,
+            captures.bytes / 2**20,
+            captured,
         )
-    return Captures(found, outcomes, padding, total)
+    return captures
 
 
 def _values(entry: Entry, built: Built) -> Call | None:
@@ -118,21 +142,35 @@ class _Capturing:
         self.traced: Traced = entry.program.traced
         self.outcomes = outcomes
         self.padding: dict[str, Padding] = {}
-        self.bytes = 0
         self.chosen = False
+        self.session: Session | None = None
+        self.turns = Turns()
+        self.found: Buckets | None = None
         self.form = _form(entry, wanted.pads)
         # The captures' own names of the module's tensors: what is assigned to `.data` later is not seen through them.
         self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
         self.pieces = PieceSessions(backend)
-        self.lock = threading.Lock()
         self.generator = torch.Generator().manual_seed(0)
 
-    def run(self) -> Buckets | None:
-        """What serves the program's sizes; None where nothing was captured."""
+    def run(self) -> None:
+        """Afterwards ``found`` is what serves the program's sizes; None where nothing was captured."""
         with torch.inference_mode(False), torch.no_grad(), self.backend.session() as session, self.pieces.window():
-            found = self._buckets(session)
-            self.bytes = session.bytes + self.pieces.bytes
-        return found
+            self.session, self.turns = session, Turns(session)
+            self.found = self._buckets(session)
+        if self.found is None:
+            session.release()
+            self.pieces.release()
+
+    def retire(self) -> None:
+        """Give up what was captured, when the call that replays, if any, is through."""
+        self.turns.retire(self._free)
+
+    def _free(self) -> None:
+        if self.found is not None:
+            self.found.drop()
+        if self.session is not None:
+            self.session.release()
+        self.pieces.release()
 
     def _buckets(self, session: Session) -> Buckets | None:
         sizes = [each for each in self.wanted.sizes if _is_about(self.traced, each) and self._is_captured(each)]
@@ -143,6 +181,7 @@ class _Capturing:
         if self.wanted.lazy and not effects.writes_module and not why:
             return self._lazy(session, sizes, state)
         buckets: list[Bucket] = []
+        first = len(self.outcomes)
         try:
             if not why and self._may_choose(sizes):
                 sizes, buckets = self._choose(session, sizes, state)
@@ -160,7 +199,17 @@ class _Capturing:
         padded = frozenset(name for name, verdict in self.padding.items() if verdict.safe)
         refuse = self._refusal if self.wanted.strict else None
         count, least = self.counters.adder("calls_capture"), self.program.worth if self.chosen else None
-        return Buckets(self.program.size_names, buckets, padded, count, refuse, least, self.wanted.decode)
+        found = Buckets(self.program.size_names, buckets, padded, count, refuse, least, self.wanted.decode)
+        self._say_padded(found, first)
+        return found
+
+    def _say_padded(self, found: Buckets, first: int) -> None:
+        """Sizes without a capture of their own that another one serves; ``first`` is this program's first outcome."""
+        for index, outcome in enumerate(self.outcomes[first:], first):
+            holding = None if outcome.outcome == "captured" else found.holding(outcome.sizes)
+            if holding is not None:
+                why = f"{outcome.why}; its calls are filled up to {sizes_in_words(holding.sizes)}"
+                self.outcomes[index] = replace(outcome, outcome="padded", why=why)
 
     def _may_choose(self, sizes: Sequence[Mapping[str, int]]) -> bool:
         """Whether sizes that are not worth it may be left out."""
@@ -219,7 +268,7 @@ class _Capturing:
             sizes = [each for each in sizes if each[dim] in worth]
 
         def capture_now(point: Mapping[str, int]) -> Bucket | None:
-            if not cudagraph_capturing_enabled:
+            if not cudagraph_capturing_enabled or inside_capture() or self.turns.retired:
                 raise NotNow
             with torch.inference_mode(False), torch.no_grad(), self.pieces.window():
                 return self._capture(session, point, state)
@@ -245,12 +294,12 @@ class _Capturing:
         return f"it writes to its argument {written[0]}" if written else ""
 
     def _capture(self, session: Session, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
-        call = self._call(sizes)
-        values = call.tensor_values()
+        began, captured = time.perf_counter(), None
+        values = self._call(sizes).tensor_values()
         variant = self.program.variant_for(next(iter(sizes.values()), None))
         job = Job(
             variant.call,
-            tuple(values[path] for path in self.program.arguments),
+            tuple(values[path].contiguous() for path in self.program.arguments),
             (self.weights, *(sizes[name] for name in self.program.size_names)),
             tuple(self.weights),
             label=f"{self.traced.owner} {sizes_in_words(sizes)}",
@@ -258,7 +307,8 @@ class _Capturing:
         try:
             with self.timeline.phase("capture.size", sizes=dict(sizes)):
                 captured = self._captured(session, job, sizes)
-                bucket = Bucket(captured, self.form, sizes, self.weights, self.lock)
+                refuse_views_of_inputs(captured, job.inputs)
+                bucket = Bucket(captured, self.form, sizes, self.weights, self.turns, self.wanted.static)
                 state.restore()
                 problem = self._differs(bucket, sizes, state)
         except CannotCapture as reason:
@@ -268,26 +318,37 @@ class _Capturing:
                 raise
             # Without an example the values are guesses, which an operator may not like.
             problem = f"{type(reason).__name__}: {next(iter(str(reason).splitlines()), '')}"
-        if problem:
+        if problem or captured is None:
+            if captured is not None:
+                captured.release()
             self._without(sizes, problem)
             return None
         self.counters.add("captures")
-        self._with(sizes, captured)
+        self._with(sizes, captured, time.perf_counter() - began)
         return bucket
 
     def _captured(self, session: Session, job: Job, sizes: Mapping[str, int]) -> Capture:
         """Raises CannotCapture."""
         if self.wanted.mode_at(sizes) is CUDAGraphMode.FULL:
             return session.capture(job)
-        with self.lock:  # pieces replay when they are captured, and another thread may be in a replay
+        # Pieces replay when they are captured, and another thread may be in a replay.
+        while not self.turns.acquire(False):
+            if self.turns.retired:
+                raise CannotCapture("the captures were given up meanwhile")
+            time.sleep(0.001)
+        try:
             return self.pieces.capture(job, self.program.source, self.traced.template)
+        finally:
+            self.turns.release()
+            if self.turns.ending:
+                self.turns.finish()
 
-    def _with(self, sizes: Mapping[str, int], captured: Capture) -> None:
+    def _with(self, sizes: Mapping[str, int], captured: Capture, seconds: float) -> None:
         mode, why = self.wanted.mode_at(sizes), ""
         pieces = captured.pieces if isinstance(captured, PiecewiseCapture) else 0
         if pieces == 1 and not any(not step.is_piece for step in self.program.step_names):
             why = "nothing splits the program: its one piece is all of it, as with FULL"
-        outcome = CaptureOutcome(sizes, "captured", why, captured.bytes, captured.live, mode.name, pieces)
+        outcome = CaptureOutcome(sizes, "captured", why, captured.bytes, captured.live, mode.name, pieces, seconds)
         self.outcomes.append(outcome)
 
     def _call(self, sizes: Mapping[str, int], fresh: bool = False) -> Call:
@@ -311,6 +372,8 @@ class _Capturing:
         serve = bucket.function(sizes)
         seen = serve(list(self.weights), *arguments)
         while seen is MISSED:  # a call of another thread replays, if sizes are captured during service
+            if self.turns.retired:
+                raise CannotCapture("the captures were given up meanwhile")
             time.sleep(0.001)
             seen = serve(list(self.weights), *arguments)
         depth = sum_depth(self.target.module)

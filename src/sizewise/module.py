@@ -25,6 +25,7 @@ from .errors import state as errors
 from .errors.bundle import NotABundle
 from .events import Event, Timeline, logger
 from .face import Face
+from .generation import Generation, make_generation, ready_line
 from .locks import ForkLock
 from .traced.registries import REGISTRIES
 
@@ -60,29 +61,9 @@ class Options:
     on_miss: str = "program"
     pads: Mapping[str, float | int | bool] = field(default_factory=dict)
     decode: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What serves calls. Immutable: a call reads the one reference to it once."""
-
-    built: Built
-    calls: tuple[Callable[..., Any], ...]
-    captures: Captures | None = None
-
-    def refuse_stale(self) -> None:
-        """Raises Stale (SW503) where the module is no longer what every program was built for."""
-        for entry in self.built.entries:
-            entry.check_module()
-            entry.weights.fetch()
-
-    def is_stale(self) -> bool:
-        """Whether the module is no longer what every program was built for."""
-        try:
-            self.refuse_stale()
-        except errors.Stale:
-            return True
-        return False
+    outputs: str = "copy"
+    backend_for: Callable[[str, int | None], Any] | None = None
+    """In the place of `graphs.backend_for`, for tests."""
 
 
 class CompiledModule(Face):
@@ -220,7 +201,7 @@ class CompiledModule(Face):
         with self._sw_lock:
             if self._sw_state == CLOSED:
                 raise errors.Closed(owner=self._sw_owner)
-            before = self._sw_state
+            before, began = self._sw_state, len(self._sw_timeline.events())
             self.__dict__["_sw_state"] = WARMING
             try:
                 with (
@@ -228,11 +209,11 @@ class CompiledModule(Face):
                     self._sw_timeline.phase("warmup", calls=len(calls)),
                 ):
                     built = self._build(calls)
-                    captures = self._capture(built)
+                    made = self._sw_generation_of(built)
             except BaseException:
                 self.__dict__["_sw_state"] = before if before == READY else NEW
                 raise
-            self._install(built, captures)
+            self._install(made, began)
         return self
 
     def _build(self, calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> Built:
@@ -263,21 +244,34 @@ class CompiledModule(Face):
     def _capture(self, built: Built) -> Captures | None:
         """The captures of ``built``, as its settings ask for them."""
         from .captures import capture, wanted
-        from .graphs.tape import TapeBackend
+        from .graphs.backends import backend_for
 
         options = self._sw_options
-        asked = wanted(built, options.config, options.pads, options.on_miss == "error", options.decode)
+        strict, static = options.on_miss == "error", options.outputs == "static"
+        asked = wanted(built, options.config, options.pads, strict, options.decode, static)
         if asked is None:
             return None
         target = self._sw_target(built.entries[0].device_type)
-        return capture(target, built, asked, TapeBackend(), self._sw_counters, self._sw_timeline)
+        backend = (options.backend_for or backend_for)(target.device_type, asked.warmups)
+        return capture(target, built, asked, backend, self._sw_counters, self._sw_timeline)
 
-    def _install(self, built: Built, captures: Captures | None) -> None:
-        count = self._sw_counters.adder("calls_program")
-        buckets = captures.buckets if captures is not None else [None] * len(built.entries)
-        serving = [entry.serving(found, count) for entry, found in zip(built.entries, buckets, strict=True)]
-        self.__dict__["_sw_generation"] = Generation(built, tuple(entry.call for entry in serving), captures)
-        self.__dict__["_sw_state"] = READY
+    def _sw_generation_of(self, built: Built) -> Generation:
+        module = self.__dict__["__wrapped__"]
+        return make_generation(built, self._capture(built), module, self._sw_counters, self._sw_timeline)
+
+    def _install(self, generation: Generation, began: int) -> None:
+        """Swap; ``began`` is the first event of this warm-up."""
+        self._sw_swap(generation, READY)
+        events = self._sw_timeline.events()[began:]
+        logger.info("%s", ready_line(self._sw_owner, events, generation.captures))
+
+    def _sw_swap(self, generation: Generation | None, state: str) -> None:
+        """Serve with another generation, then give up the captures of the one before."""
+        before = self._sw_generation
+        self.__dict__["_sw_generation"] = generation
+        self.__dict__["_sw_state"] = state
+        if before is not None:
+            before.release()
 
     def refresh(self) -> CompiledModule:
         """Build again, for the module as it is now, from the same example calls.
@@ -343,16 +337,18 @@ class CompiledModule(Face):
         from .refuse import refuse_training
         from .saved.save import load_bundle
 
-        with self._sw_lock, self._sw_timeline.phase("load"):
-            module, forward = self.__dict__["__wrapped__"], self._sw_replaced
-            refuse_training(module, self._sw_owner)
-            built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
-            try:
-                captures = self._capture(built)
-            except ConfigError as problem:
-                words = f"its settings are none ({next(iter(str(problem).splitlines()))})"
-                raise NotABundle(path=path, problem=words) from problem
-            self._install(built, captures)
+        began = len(self._sw_timeline.events())
+        with self._sw_lock:
+            with self._sw_timeline.phase("load"):
+                module, forward = self.__dict__["__wrapped__"], self._sw_replaced
+                refuse_training(module, self._sw_owner)
+                built = load_bundle(path, module, self._sw_method, self._sw_signature(), forward)
+                try:
+                    made = self._sw_generation_of(built)
+                except ConfigError as problem:
+                    words = f"its settings are none ({next(iter(str(problem).splitlines()))})"
+                    raise NotABundle(path=path, problem=words) from problem
+            self._install(made, began)
         return self
 
     def reset(self) -> None:
@@ -360,14 +356,12 @@ class CompiledModule(Face):
         with self._sw_lock:
             if self._sw_state == CLOSED:
                 raise errors.Closed(owner=self._sw_owner)
-            self.__dict__["_sw_generation"] = None
-            self.__dict__["_sw_state"] = NEW
+            self._sw_swap(None, NEW)
 
     def close(self) -> None:
         """Forget everything that was built, for good. The original module stays as it is."""
         with self._sw_lock:
-            self.__dict__["_sw_generation"] = None
-            self.__dict__["_sw_state"] = CLOSED
+            self._sw_swap(None, CLOSED)
 
     # -- looking inside
 

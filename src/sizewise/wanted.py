@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .built import Built
-from .config.captures import Decode, capture_points, check_decode, default_mode, default_sizes, is_decode
+from .config.captures import BACKENDS, Decode, capture_points, check_decode, default_mode, default_sizes, is_decode
 from .config.modes import CUDAGraphMode, cudagraph_mode
 from .config.sizes import CaptureSizes, checked_capture_sizes, default_capture_sizes
 from .dims import dims_of
@@ -34,6 +34,10 @@ class Wanted:
     """Whether dims are filled up only where that is proved."""
     mode: CUDAGraphMode = CUDAGraphMode.FULL
     decode: Decode = field(default_factory=dict)
+    static: bool = False
+    """Whether results are handed out without a copy."""
+    warmups: int | None = None
+    """Runs of each call before its capture; None is the backend's own number."""
 
     def mode_at(self, sizes: Mapping[str, int]) -> CUDAGraphMode:
         """How calls of these sizes are captured: FULL, PIECEWISE or NONE."""
@@ -46,13 +50,14 @@ def wanted(
     pads: Mapping[str, Any],
     strict: bool = False,
     decode: Decode | None = None,
+    static: bool = False,
 ) -> Wanted | None:
     """What to capture for ``built``, whose settings were ``config`` (None: the defaults); None for nothing.
 
     ``decode`` are the sizes by which decode batches are known; a bundle brings its own.
 
     Raises:
-        BadOption (SW510): ``pads`` or ``strict``, which ask for captures, where nothing is to be captured.
+        BadOption (SW510): ``pads``, ``strict`` or ``static``, which ask for captures, where nothing is to be captured.
         ConfigError: as `CompilationConfig.resolve` raises it.
     """
     dims = {name: (dim.min, dim.max) for name, dim in dims_of(built.spec).items()}
@@ -68,11 +73,21 @@ def wanted(
     else:
         found = _Settings(default_mode(dims, device, "inductor")[0], None)
     if found.mode is None or found.mode is CUDAGraphMode.NONE:
-        _refuse_without_captures({"pad_values": pads or None, "on_miss": "error" if strict else None})
+        asked = {"pad_values": pads or None, "on_miss": strict and "error", "outputs": static and "static"}
+        _refuse_without_captures(asked)
         return None
     _check_pads(built, pads)
-    points = list(capture_points(found.sizes, dims))
-    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, decode or {})
+    points, warmups = list(capture_points(found.sizes, dims)), _warmups(built, config)
+    given = decode or {}
+    return Wanted(
+        points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, given, static, warmups
+    )
+
+
+def _warmups(built: Built, config: CompilationConfig | None) -> int | None:
+    settings = built.resolved.config if built.resolved is not None else config
+    saved = (built.saved_config or {}).get("cudagraph_num_of_warmups")
+    return saved if settings is None else settings.cudagraph_num_of_warmups
 
 
 class _Settings(NamedTuple):
@@ -96,7 +111,7 @@ def _saved_settings(
     if mode is None and decode is not None:
         mode = CUDAGraphMode.FULL if saved.get("splitting_ops") == [] else CUDAGraphMode.FULL_AND_PIECEWISE
     elif mode is None:
-        listed = sizes is not None and device == "cpu"
+        listed = sizes is not None and device in BACKENDS
         mode = CUDAGraphMode.FULL if listed else default_mode(dims, device, saved.get("backend", ""))[0]
     if decode is not None:
         check_decode(decode, dims)
@@ -106,7 +121,7 @@ def _saved_settings(
 
 def _refuse_without_captures(asked: Mapping[str, Any]) -> None:
     for option, seen in asked.items():
-        if seen is not None:
+        if seen:
             todo = 'leave it out, or have sizes captured: cudagraph_mode="FULL"'
             raise BadOption(option=option, seen=seen, legal="left out, where nothing is captured", todo=todo)
 

@@ -27,7 +27,7 @@ def default_mode(dims: Bounds | None, device: str, backend: str) -> tuple[CUDAGr
     if kind not in BACKENDS:
         return CUDAGraphMode.NONE, f"nothing captures on {kind}"
     if kind == "cuda":
-        return CUDAGraphMode.NONE, "captures of CUDA graphs are not part of compiled modules yet"
+        return CUDAGraphMode.NONE, "CUDA graphs of compiled modules are written and not yet measured"
     if backend == "eager":
         return CUDAGraphMode.NONE, "pieces of backend 'eager' have no kernels to capture"
     if dims is not None and len(dims) > 1:

@@ -135,6 +135,13 @@ def checked_max_capture_size(value: Any) -> int | None:
     return None if value is None else positive_int("max_cudagraph_capture_size", value)
 
 
+def checked_warmups(value: Any) -> int | None:
+    """Raises SW104."""
+    if value is not None and (type(value) is not int or value < 0):
+        raise wrong_type("cudagraph_num_of_warmups", value, "an int of at least 0, or None")
+    return value
+
+
 def checked_folder(value: Any) -> str:
     """The path of a folder, as text. Raises SW104."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value

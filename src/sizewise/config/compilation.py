@@ -34,6 +34,7 @@ class CompilationConfig(Settings):
             "cudagraph_mode",
             "cudagraph_capture_sizes",
             "max_cudagraph_capture_size",
+            "cudagraph_num_of_warmups",
             "cudagraph_mm_encoder",
             "encoder_cudagraph_token_budgets",
             "encoder_cudagraph_max_vision_items_per_batch",
@@ -81,6 +82,10 @@ class CompilationConfig(Settings):
 
     max_cudagraph_capture_size: int | None = None
     """The largest size of the default list; it is captured itself, also where it is not on the grid."""
+
+    cudagraph_num_of_warmups: int | None = None
+    """Runs of each call before it is captured as a CUDA graph; None is 1. Tapes, on the CPU, need none: there it is
+    SW132."""
 
     cudagraph_mm_encoder: bool = False
     """vLLM's encoder graphs; True is SW105."""
@@ -131,6 +136,7 @@ class CompilationConfig(Settings):
     _capture_sizes = field_validator("cudagraph_capture_sizes", mode="before")(sizes.checked_capture_sizes)
     _cache_dir = field_validator("cache_dir", mode="before")(checks.checked_folder)
     _max_capture = field_validator("max_cudagraph_capture_size", mode="before")(checks.checked_max_capture_size)
+    _warmups = field_validator("cudagraph_num_of_warmups", mode="before")(checks.checked_warmups)
 
     @field_validator("custom_ops")
     @classmethod

@@ -99,8 +99,8 @@ def available(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     if config.mode is not CompilationMode.PIECEWISE:
         raise _not_yet("mode", config.mode.name, "PIECEWISE is the only mode so far")
     mode = config.cudagraph_mode
-    if mode not in (None, CUDAGraphMode.NONE) and context.kind != "cpu":
-        raise _not_yet("cudagraph_mode", mode.name, f"compiled modules on {context.kind} capture nothing so far")
+    if mode not in (None, CUDAGraphMode.NONE, CUDAGraphMode.FULL) and context.kind != "cpu":
+        raise _not_yet("cudagraph_mode", mode.name, f"FULL and NONE are the only modes on {context.kind} so far")
     for field, why in NOT_YET.items():
         value = getattr(config, field)
         if value != type(config).model_fields[field].get_default(call_default_factory=True):
@@ -125,7 +125,7 @@ def capture_mode(config: CompilationConfig, context: Context) -> Iterable[Fill]:
     listed = [name for name in _ABOUT_CAPTURES if getattr(config, name)]
     if context.decode is not None and context.kind == "cpu" and config.backend != "eager":
         yield Fill("cudagraph_mode", CUDAGraphMode.FULL_AND_PIECEWISE, "decode is declared")
-    elif listed and context.kind == "cpu":
+    elif listed and context.kind in captures.BACKENDS:
         yield Fill("cudagraph_mode", CUDAGraphMode.FULL, f"{listed[0]} is set")
     else:
         yield Fill("cudagraph_mode", *captures.default_mode(context.dims, context.kind, config.backend))
@@ -169,6 +169,21 @@ def captures_have_a_mode(config: CompilationConfig, context: Context) -> Iterabl
         if getattr(config, field):
             value, why = getattr(config, field), "cudagraph_mode is NONE"
             raise errors.SettingWithoutEffect(field=field, value=value, why=why)
+    return ()
+
+
+def warmups_have_an_effect(config: CompilationConfig, context: Context) -> Iterable[Fill]:
+    """Refuses runs before captures that nothing would make."""
+    warmups = config.cudagraph_num_of_warmups
+    if warmups is None:
+        return ()
+    why = ""
+    if config.cudagraph_mode is CUDAGraphMode.NONE:
+        why = "cudagraph_mode is NONE"
+    elif context.kind == "cpu":
+        why = "on the CPU a capture is a tape, which needs no runs before it"
+    if why:
+        raise errors.SettingWithoutEffect(field="cudagraph_num_of_warmups", value=warmups, why=why)
     return ()
 
 
@@ -248,6 +263,7 @@ RULES: tuple[Rule, ...] = (
     pieces_can_be_captured,
     decode_is_declared,
     captures_have_a_mode,
+    warmups_have_an_effect,
     capture_sizes,
     settled_sizes,
     sizes_within_first_dim,

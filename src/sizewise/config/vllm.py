@@ -19,7 +19,6 @@ COMPILATION: dict[str, str] = {
     "cudagraph_decoder_replay": _YOCO,
     "decoder_replay_cudagraph_capture_sizes": _YOCO,
     "decoder_replay_trim_threshold": _YOCO,
-    "cudagraph_num_of_warmups": _CAPTURES,
     "cudagraph_copy_inputs": _CAPTURES,
     "cudagraph_specialize_lora": "it belongs to an engine's LoRA adapters, which Sizewise does not know",
     "use_inductor_graph_partition": "Sizewise always splits the graph before Inductor, at splitting_ops",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backend import CannotCapture, Capture, GraphBackend, Job, Session
+    from .backends import backend_for
     from .context import BatchDescriptor, ForwardContext, current_context, forward_context
     from .cuda import CUDABackend
     from .fake import FakeBackend
@@ -32,6 +33,7 @@ __all__ = [
     "GraphBackend",
     "Job",
     "Session",
+    "backend_for",
     "check_current",
     "current_context",
     "forward_context",
@@ -50,6 +52,7 @@ _HOMES = {
     "GraphBackend": ".backend",
     "Job": ".backend",
     "Session": ".backend",
+    "backend_for": ".backends",
     "check_current": ".marks",
     "current_context": ".context",
     "forward_context": ".context",

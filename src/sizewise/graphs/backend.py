@@ -72,6 +72,9 @@ class Session(Protocol):
     def capture(self, job: Job) -> Capture:
         """Raises CannotCapture; what the failed attempt held is given back."""
 
+    def release(self) -> None:
+        """Give all captures up, and their memory. They are not replayed any more."""
+
 
 class GraphBackend(Protocol):
     """A kind of captures. Opening a session is legal only while the gate (`monitor`) is open."""

@@ -1,14 +1,14 @@
 """One captured size serving calls: arguments into fixed memory, replay, results out of it.
 
 For each size that a call may have, one straight-line function: it copies the arguments into the capture's inputs, fills
-what is left of them, replays, and hands out copies of the results, cut to the shapes they have at the call's size.
+what is left of them, replays, and hands out copies of the results, cut to the shapes they have at the call's size. With
+``static`` it hands out the results themselves, cut in the same way, as tensors that know when they were handed out.
 """
 
 from __future__ import annotations
 
 import itertools
 import linecache
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,9 @@ import torch
 from ..traced import Output, SizeFunction
 from ..traced.outputs import LEAVES, container_source, parts_of
 from .backend import CannotCapture, Capture, tensors_of
+from .marks import hand_out
+from .turns import Turns
+from .window import probe
 
 MISSED = object()
 """What a bucket gives for a call that it cannot serve now; the program can."""
@@ -41,7 +44,8 @@ class Form:
 class Bucket:
     """A capture at ``sizes``, and the functions that serve calls of these sizes and of smaller ones with it.
 
-    Calls that come while another one replays are not served: they would wait longer than their program takes.
+    Calls that come while another one replays are not served: they would wait longer than their program takes. Neither
+    are those within a capture, whoever began it.
     """
 
     def __init__(
@@ -50,9 +54,10 @@ class Bucket:
         form: Form,
         sizes: Mapping[str, int],
         weights: Sequence[torch.Tensor],
-        lock: threading.Lock,
+        turns: Turns,
+        static: bool = False,
     ) -> None:
-        """``weights`` are those the capture is bound to, ``lock`` that of its session.
+        """``weights`` are those the capture is bound to, ``turns`` those of its session.
 
         Raises:
             CannotCapture: two results share memory.
@@ -62,7 +67,7 @@ class Bucket:
         self.sizes = dict(sizes)
         self._weights = list(weights)
         self._addresses = [tensor.data_ptr() for tensor in weights]
-        self._lock = lock
+        self.turns, self.static = turns, static
         _refuse_shared(capture)
 
     def function(self, sizes: Mapping[str, int], count: Callable[[], Any] = int) -> Callable[..., Any]:
@@ -71,16 +76,26 @@ class Bucket:
         filename = f"<sizewise bucket {self.sizes} for {dict(sizes)}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         exec(compile(source, filename, "exec"), scope)
-        found: Callable[..., Any] = scope["serve"]
+        # Taken out of the function's own globals: without that circle its memory goes with it.
+        found: Callable[..., Any] = scope.pop("serve")
         return found
 
     def base_scope(self) -> dict[str, Any]:
+        turns = self.turns
+        kind = next((tensor.device.type for tensor in (*self.capture.inputs, *self._weights)), "cpu")
         return {
             "MISSED": MISSED,
             "ADDRESSES": self._addresses,
             "data_ptr": torch.Tensor.data_ptr,
-            "acquire": self._lock.acquire,
-            "release": self._lock.release,
+            "within": probe(kind),
+            "acquire": turns.acquire,
+            "release": turns.release,
+            "ENDING": turns.ending,
+            "finish": turns.finish,
+            "turn": turns.turn,
+            "tick": turns.clock.tick,
+            "CLOCK": turns.clock,
+            "hand_out": hand_out,
             "replay": self.capture.replay,
             # The addresses are theirs for as long as somebody holds them.
             "HELD": self._weights,
@@ -92,6 +107,21 @@ def _refuse_shared(capture: Capture) -> None:
     ordered = sorted(map(extent, distinct.values()))
     if any(first[1] > second[0] for first, second in itertools.pairwise(ordered)):
         raise CannotCapture("results share memory with one another")
+
+
+def refuse_views_of_inputs(capture: Capture, given: Sequence[torch.Tensor]) -> None:
+    """``given`` are the tensors that it was captured with. Raises CannotCapture: a result is a view of one of them.
+
+    Where inputs lie in memory of the backend's own, this is the backend's to see: there other results may follow them
+    in the same memory.
+    """
+    own = {_storage(mine) for mine, other in zip(capture.inputs, given, strict=True) if mine is other and mine.numel()}
+    if any(_storage(tensor) in own for tensor in _results(capture)):
+        raise CannotCapture("a result shares memory with an argument")
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -111,6 +141,14 @@ class _Writer:
         self.scope = {**bucket.base_scope(), "count": count}
         self.copies: dict[int, str] = {}
         self.after: list[str] = []
+        self.shared = self._shared_memory()
+
+    def _shared_memory(self) -> frozenset[int]:
+        """Where an argument may lie that is an earlier static result, and be overwritten by copying another one in."""
+        if not self.bucket.static:
+            return frozenset()
+        capture = self.bucket.capture
+        return frozenset(map(_storage, capture.inputs)) & frozenset(map(_storage, _results(capture)))
 
     def write(self) -> tuple[str, dict[str, Any]]:
         names = [f"a{index}" for index in range(len(self.form.arguments))]
@@ -121,13 +159,23 @@ class _Writer:
         ]
         result = self._output(self.form.template, self.bucket.capture.result)
         body = [*before, "replay()", *self.after]
+        turns = self.bucket.turns
+        if self.bucket.static and (turns.ticks or hasattr(self.bucket.capture, "pieces")):
+            body.insert(0, "tick()")
+        if turns.turn is not None:
+            body = ["with turn():", *(f"    {line}" for line in body)]
+        if self.shared:
+            self.scope |= {"storage": _storage, "SHARED": self.shared}
+            body = [*(f"c{name} = {name}.clone() if storage({name}) in SHARED else {name}" for name in names), *body]
         lines = [
-            "if list(map(data_ptr, weights)) != ADDRESSES or not acquire(False):",
+            "if within() or list(map(data_ptr, weights)) != ADDRESSES or not acquire(False):",
             "    return MISSED",
             "try:",
             *(f"    {line}" for line in body),
             "finally:",
             "    release()",
+            "    if ENDING:",
+            "        finish()",
             "count()",
             f"return {result}",
         ]
@@ -148,7 +196,7 @@ class _Writer:
         own = static
         for axis, size in padded.items():
             own = own.narrow(axis, 0, size)
-        copy = f"{self._bind(own)}.copy_({name})"
+        copy = f"{self._bind(own)}.copy_({'c' if self.shared else ''}{name})"
         if not padded:
             return [copy]
         value = self.form.pads.get(path, 0)
@@ -176,14 +224,15 @@ class _Writer:
         return self._copy(template.shape, value)
 
     def _copy(self, shape: tuple[int | SizeFunction, ...], static: torch.Tensor) -> str:
-        """The name of the copy of a result; of one tensor there is one."""
+        """The name of what is handed out of a result; of one tensor there is one."""
         known = self.copies.get(id(static))
         if known is None:
             known = self.copies[id(static)] = f"r{len(self.copies)}"
             own = static
             for axis, size in enumerate(shape):
                 own = own.narrow(axis, 0, at_sizes(size, self.sizes))
-            self.after.append(f"{known} = {self._bind(own)}.clone()")
+            mine = self._bind(own)
+            self.after.append(f"{known} = {f'hand_out({mine}, CLOCK)' if self.bucket.static else f'{mine}.clone()'}")
         return known
 
 

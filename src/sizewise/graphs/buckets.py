@@ -58,6 +58,15 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         self[key] = found
         return found
 
+    def drop(self) -> None:
+        """Forget all captures: every size is the program's."""
+        self.buckets, self._refuse = [], None
+        self.clear()
+
+    def uncounted(self) -> Buckets:
+        """The same captures, without counting or refusing."""
+        return Buckets(self._dims, self.buckets, self.padded, int, least=self._least)
+
     def holding(self, sizes: Mapping[str, int]) -> Bucket | None:
         """The cheapest bucket for ``sizes``, by the number of elements along its dims; for a decode batch, one of its
         own kind if there is one."""
@@ -116,3 +125,7 @@ class LazyBuckets(Buckets):
             if self._found[key] is not None:
                 return self._found[key]
         return None
+
+    def drop(self) -> None:
+        self._points, self._found = [], {}
+        super().drop()

@@ -31,7 +31,7 @@ class FakeBackend:
     """Captures on the CPU, and a record of them.
 
     Args:
-        warmups: runs of each call before its capture.
+        cudagraph_num_of_warmups: runs of each call before its capture.
         out_of_memory_at: the capture, counted from 1 over all sessions, that finds no memory.
         interrupt_at: the capture during which Ctrl-C is pressed.
         overwrite_inputs: keep inputs in memory of its own and overwrite them in each replay, as the interface allows
@@ -43,12 +43,12 @@ class FakeBackend:
     def __init__(
         self,
         *,
-        warmups: int = 1,
+        cudagraph_num_of_warmups: int = 1,
         out_of_memory_at: int | None = None,
         interrupt_at: int | None = None,
         overwrite_inputs: bool = False,
     ) -> None:
-        self.warmups, self.overwrite_inputs = warmups, overwrite_inputs
+        self.cudagraph_num_of_warmups, self.overwrite_inputs = cudagraph_num_of_warmups, overwrite_inputs
         self.out_of_memory_at, self.interrupt_at = out_of_memory_at, interrupt_at
         self.sessions: list[FakeSession] = []
         self.attempts = 0
@@ -120,7 +120,7 @@ class FakeSession(SharedSession["FakeCapture"]):
             with self._lock, capture_window() as window, torch.no_grad():
                 self._backend.attempts += 1
                 inputs = _own(job.inputs) if self._backend.overwrite_inputs else job.inputs
-                for _ in range(self._backend.warmups):
+                for _ in range(self._backend.cudagraph_num_of_warmups):
                     job.run(inputs)
                     self._backend.warm_ups += 1
                 unless_broken(window)
@@ -158,6 +158,7 @@ class FakeSession(SharedSession["FakeCapture"]):
         self.pool = FakePool()
 
     def _free(self) -> None:
+        self.clock.tick()
         for capture in self.captures:
             if not capture.freed:
                 capture.freed = True

@@ -54,6 +54,12 @@ class PieceSessions:
         """Of memory that all captures hold together."""
         return self._memory.bytes + sum(session.bytes for session in self._sessions)
 
+    def release(self) -> None:
+        """Give all captures up, and their memory."""
+        for session in self._sessions:
+            session.release()
+        self._memory = Memory()
+
     @contextmanager
     def window(self) -> Iterator[None]:
         """While captures are made; what was captured in earlier windows stays."""

@@ -53,7 +53,10 @@ class Report:
     dims: dict[str, dict[str, Any]]
     sizes: list[dict[str, Any]]
     captures: list[dict[str, Any]]
-    """Each size that was to be captured: ``captured`` with its bytes, or ``program`` and why."""
+    """Each size that was to be captured: ``captured`` with its bytes and seconds; or, and why, ``padded`` (a larger
+    capture serves it) or ``program``."""
+    capture_bytes: int
+    """Of memory that all captures hold together."""
     padding: dict[str, dict[str, Any]]
     """Per dim whether calls are filled up to the next captured size: ``proved``, ``tested``, or ``refused`` and why."""
     guards: list[str]
@@ -116,7 +119,9 @@ class Report:
         if not self.captures:
             return []
         done = [each for each in self.captures if each["outcome"] == "captured"]
-        lines = [f"  captures  {len(done)} of {len(self.captures)}" + (f": {_listed(done)}" if done else "")]
+        held = f"; {self.capture_bytes / 2**20:.2f} MiB" if done else ""
+        where = f": {_listed(done)}" if done else ""
+        lines = [f"  captures  {len(done)} of {len(self.captures)}{where}{held}"]
         lines += self._modes(done)
         for why in dict.fromkeys(each["why"] for each in self.captures if each["outcome"] != "captured"):
             without = [each for each in self.captures if each["outcome"] != "captured" and each["why"] == why]
@@ -163,6 +168,7 @@ def make_report(
         dims=_dims(built),
         sizes=[asdict(outcome) for outcome in built.outcomes] if built else [],
         captures=_captures(captures) if captures else [],
+        capture_bytes=captures.bytes if captures else 0,
         padding={name: asdict(verdict) for name, verdict in captures.padding.items()} if captures else {},
         guards=list(dict.fromkeys(line for program in programs for line in program.guard_lines())),
         assumptions=[

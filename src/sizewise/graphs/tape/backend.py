@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import torch
 
 from ...monitor import validate_cudagraph_capturing_enabled
-from ..backend import Job
-from .recorder import record
+from ..backend import CannotCapture, Job
+from ..window import capture_window
+from .recorder import Recording, record
 from .tape import Arena, ArenaTooSmall, Tape, bind
 
 
@@ -21,10 +22,16 @@ class TapeBackend:
 
     @contextmanager
     def session(self) -> Iterator[TapeSession]:
+        """Raises CapturingDisabled (SW601). What was captured is released if the block raises."""
         validate_cudagraph_capturing_enabled()
-        # What is made in inference mode could not be written by calls outside of it.
-        with torch.inference_mode(False), torch.no_grad():
-            yield TapeSession()
+        session = TapeSession()
+        try:
+            # What is made in inference mode could not be written by calls outside of it.
+            with torch.inference_mode(False), torch.no_grad():
+                yield session
+        except BaseException:
+            session.release()
+            raise
 
 
 class TapeSession:
@@ -32,6 +39,8 @@ class TapeSession:
 
     def __init__(self) -> None:
         self._arenas = [Arena(0)]
+        self._tapes: list[Tape] = []
+        self._released = False
 
     @property
     def bytes(self) -> int:
@@ -39,8 +48,24 @@ class TapeSession:
 
     def capture(self, job: Job) -> Tape:
         """Raises CannotCapture."""
+        if self._released:
+            raise CannotCapture("the session is released")
         inputs = tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in job.inputs)
-        recording, needed = record(dataclasses.replace(job, inputs=inputs)), 0
+        with capture_window():
+            recording = record(dataclasses.replace(job, inputs=inputs))
+        tape = self._bound(recording, job)
+        self._tapes.append(tape)
+        return tape
+
+    def release(self) -> None:
+        """Give up all tapes and their memory. They are not replayed any more."""
+        self._released = True
+        for tape in self._tapes:
+            tape.release()
+        self._tapes, self._arenas = [], []
+
+    def _bound(self, recording: Recording, job: Job) -> Tape:
+        needed = 0
         for arena in self._arenas:
             try:
                 return bind(recording, arena, job.label, job.shares)

@@ -27,9 +27,11 @@ class Tape:
     """The names of the steps that allocate, since they have no form that writes to given memory."""
     steps: int
     replay: Callable[[], None]
+    filename: str = ""
 
     def release(self) -> None:
         self.inputs, self.result, self.replay = (), None, _released
+        linecache.cache.pop(self.filename, None)
 
 
 class Arena:
@@ -76,7 +78,9 @@ def bind(recording: Recording, arena: Arena, label: str = "", shares: bool = Fal
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), scope)
     live = tuple(step.name for step in recording.steps if step.results is not None)
-    return Tape(tuple(recording.arguments), recording.result, size, live, len(recording.steps), scope["replay"])
+    # Taken out of its own globals: without that circle the memory goes with the tape.
+    replay = scope.pop("replay")
+    return Tape(tuple(recording.arguments), recording.result, size, live, len(recording.steps), replay, filename)
 
 
 class ArenaTooSmall(Exception):
