@@ -72,7 +72,8 @@ def wanted(
         return None
     _check_pads(built, pads)
     points = list(capture_points(found.sizes, dims))
-    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, decode or {})
+    told = (decode or {}) if found.mode.decode_mode() is not found.mode.mixed_mode() else {}
+    return Wanted(points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, told)
 
 
 class _Settings(NamedTuple):
