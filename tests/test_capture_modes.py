@@ -317,6 +317,7 @@ def test_a_decoder_in_every_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         captures.bytes for fast in (piecewise, decode_ready("FULL")[1]) if (captures := fast._sw_generation.captures)
     ]
     assert held[0] < 3 * held[1], held
+    assert max(each["bytes"] for each in piecewise.report().captures) <= held[0]
 
 
 @slow

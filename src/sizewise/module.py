@@ -20,7 +20,7 @@ from .config import env
 from .counters import Counters
 from .diagnose import diagnose
 from .dispatch import MISS
-from .errors import ConfigError
+from .errors import ConfigError, SizewiseError
 from .errors import state as errors
 from .errors.bundle import NotABundle
 from .events import Event, Timeline, logger
@@ -347,6 +347,11 @@ class CompiledModule(Face):
                     made = self._sw_generation_of(built)
                 except ConfigError as problem:
                     words = f"its settings are none ({next(iter(str(problem).splitlines()))})"
+                    raise NotABundle(path=path, problem=words) from problem
+                except SizewiseError:
+                    raise
+                except (LookupError, ValueError, TypeError, AttributeError) as problem:
+                    words = f"its manifest is not as Sizewise writes it ({type(problem).__name__}: {problem})"
                     raise NotABundle(path=path, problem=words) from problem
             self._install(made, began)
         return self

@@ -78,9 +78,9 @@ def wanted(
         return None
     _check_pads(built, pads)
     points, warmups = list(capture_points(found.sizes, dims)), _warmups(built, config)
-    given = decode or {}
+    told = (decode or {}) if found.mode.decode_mode() is not found.mode.mixed_mode() else {}
     return Wanted(
-        points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, given, static, warmups
+        points, found.listed, found.partial, pads, strict, lazy, found.proof, found.mode, told, static, warmups
     )
 
 

@@ -30,7 +30,7 @@ class PiecewiseCapture:
     inputs: tuple[torch.Tensor, ...]
     result: Any
     bytes: int
-    """Of its pieces, one after another, and of what operators give to them; several of these share memory."""
+    """Pieces whose results are not needed at one time share memory, which is counted once."""
     live: tuple[str, ...]
     pieces: int
     replay: Callable[[], None]
@@ -161,6 +161,20 @@ class _Run:
         self.unchanged = {id(tensor) for tensor in (*job.weights, *constants)}
         self.static = {id(tensor): tensor for tensor in (*job.weights, *constants, *inputs)}
         self.pieces: dict[str, _Piece] = {}
+        self.taken: dict[tuple[Any, int], int] = {
+            ("input", index): tensor.nbytes for index, tensor in enumerate(inputs)
+        }
+
+    def _take(self, name: tuple[Any, int], like: torch.Tensor) -> torch.Tensor:
+        self.taken[name] = max(like.nbytes, self.taken.get(name, 0))
+        return self.memory.take(name, like)
+
+    def bytes(self) -> int:
+        largest: dict[int, int] = {}
+        for name, piece in self.pieces.items():
+            session = self.session_of[name]
+            largest[session] = max(piece.capture.bytes, largest.get(session, 0))
+        return sum(largest.values()) + sum(self.taken.values())
 
     def call(self, around: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Callable[..., Any]:
         """The program's caller with something else in the place of its pieces."""
@@ -184,7 +198,7 @@ class _Run:
         copies: list[tuple[torch.Tensor, int, bool]] = []
         for index, value in enumerate(inputs):
             if isinstance(value, torch.Tensor) and id(value) not in self.static:
-                inputs[index] = self.memory.take((session, index), value)
+                inputs[index] = self._take((session, index), value)
                 copies.append((inputs[index], index, self.later[name][index]))
         given = [value for value in inputs if isinstance(value, torch.Tensor)]
         before = [(tensor, tensor.clone()) for tensor in given if id(tensor) not in self.unchanged]
@@ -212,7 +226,7 @@ class _Run:
             if isinstance(value, torch.Tensor) and id(value) not in self.static:
                 same = next((static for static, other in copied if value is values[other]), None)
                 if same is None:
-                    same = self.memory.take(("result", index), value)
+                    same = self._take(("result", index), value)
                     copied.append((same, index))
                 values[index] = same
 
@@ -226,7 +240,7 @@ class _Run:
         return PiecewiseCapture(
             tuple(self.inputs),
             _rebuilt(template, iter(values)),
-            sum(piece.capture.bytes for piece in self.pieces.values()),
+            self.bytes(),
             tuple(dict.fromkeys(live for piece in self.pieces.values() for live in piece.capture.live)),
             len(self.pieces),
             replay,
