@@ -158,11 +158,10 @@ class _Recorder(TorchDispatchMode):
 
     def _add(self, step: Step, result: Any) -> None:
         results = list(result) if isinstance(result, (tuple, list)) else [result]
-        fresh: list[torch.Tensor | None] = []
+        # Before any of them is known: of several views of one new tensor each has to be copied.
+        fresh = [value if isinstance(value, torch.Tensor) and not self._is_ours(value) else None for value in results]
         for value in results:
-            is_fresh = isinstance(value, torch.Tensor) and not self._is_ours(value)
-            fresh.append(value if is_fresh else None)
-            if is_fresh:
+            if isinstance(value, torch.Tensor) and not self._is_ours(value):
                 self._refuse_odd(step.name, value)
                 self._own(value, len(self.recording.steps))
             elif not isinstance(value, torch.Tensor) and value is not None:
@@ -178,6 +177,8 @@ class _Recorder(TorchDispatchMode):
     def _refuse_odd(name: str, value: torch.Tensor) -> None:
         if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
             raise CannotCapture(f"{name} gives a tensor that is not a plain one on the CPU")
+        if any(size > 1 and not stride for size, stride in zip(value.shape, value.stride(), strict=True)):
+            raise CannotCapture(f"{name} gives a tensor that is expanded, which nothing can be copied into")
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
