@@ -2,11 +2,13 @@
 
 ``proved`` comes from an analysis of every operator; ``tested`` from replays with several kinds of garbage in the place
 of what is filled up. Arguments that look like masks, and those with a declared pad, always hold their pad there, so
-they get no garbage.
+they get no garbage. What leaks may also be hidden by the example's own values or by a weight that is zero, so a dim
+that is not proved is tried with others of both.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from ..graphs.bucket import MISSED, Bucket, at_sizes
 from ..program import Padding
 from ..traced.outputs import leaves
 from .samples import is_mask, sample
-from .state import ModuleState
+from .state import ModuleState, in_words
 from .tolerance import compare, sum_depth
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ TRIED = 3
 """Captured sizes, and smaller sizes of each, that are tried."""
 LARGE = 1e3
 """How many times the largest value of the example garbage is, at its wildest."""
+WIDE = 100.0
+"""How many times as far apart as the example's floats the call's own are, at their widest."""
+Kind = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""``f(drawn, example)``: garbage."""
 
 
 def proved(program: BuiltProgram, module: nn.Module, dim: str, sizes: tuple[int, int]) -> Padding:
@@ -77,9 +83,12 @@ def tested(
     for bucket in candidates[-1:] if is_proved else _spread(candidates):
         top = bucket.sizes[dim]
         for size in [top - 1] if is_proved else _spread(range(low, top)):
-            why = trials.differs(
-                bucket, {**bucket.sizes, dim: size}, others=bucket is candidates[-1] and size == top - 1
-            )
+            others = bucket is candidates[-1] and size == top - 1
+            try:
+                why = trials.differs(bucket, {**bucket.sizes, dim: size}, others, hidden=others and not is_proved)
+            except Exception as problem:
+                # An operator may refuse values: what is filled up, or weights that it was not written for.
+                why = f"a trial ends in {in_words(problem)}"
             if why:
                 return _refused(f"{why} at {dim}={size} in a capture of {top}", known)
     return known if known is not None and is_proved else Padding("tested")
@@ -106,9 +115,10 @@ class _Trials:
         self.depth = sum_depth(state.module)
         self.generator = torch.Generator().manual_seed(1)
 
-    def differs(self, bucket: Bucket, sizes: Mapping[str, int], others: bool) -> str:
+    def differs(self, bucket: Bucket, sizes: Mapping[str, int], others: bool, hidden: bool) -> str:
         """What goes wrong with calls of ``sizes`` in a capture, in words; '' if nothing does. ``others``: also with
-        other weights, since the module's own may hide a leak: a layer that is zero, say."""
+        other weights, since the module's own may hide a leak: a layer that is zero, say. ``hidden``: also with values
+        of the call's own that are none of the example's."""
         own = sample(self.example, self.traced.spec, sizes, self.generator).tensor_values()
         arguments = [own[path].contiguous() for path in self.program.arguments]
         wanted = self._program(sizes, arguments, self.weights)
@@ -121,7 +131,35 @@ class _Trials:
         if why or not others:
             return why
         other = self._other_weights()
-        return self._changes(lambda given: self._program(bucket.sizes, given, other), filled, sizes)
+        why = self._changes(lambda given: self._program(bucket.sizes, given, other), filled, sizes)
+        return self._hidden(bucket, arguments, sizes) if hidden and not why else why
+
+    def _hidden(self, bucket: Bucket, arguments: Sequence[torch.Tensor], sizes: Mapping[str, int]) -> str:
+        """What goes wrong with other values of the call's own, which may open a gate that the example's keep shut."""
+        paths, why = self.program.arguments, ""
+        for times in (1.0, WIDE):
+            own = [self._varied(bucket, path, mine, times) for path, mine in zip(paths, arguments, strict=True)]
+            filled = list(self._filled(bucket, own, sizes, (_as_it_is, _turned)))
+            # What the example does not have may be what the module does not take.
+            with contextlib.suppress(Exception):
+                why = why or self._changes(
+                    lambda given: self._program(bucket.sizes, given, self.weights), filled, sizes
+                )
+        return f"{why}, for values of the call's own that the example lacks" if why else ""
+
+    def _varied(self, bucket: Bucket, path: str, own: torch.Tensor, times: float) -> torch.Tensor:
+        """Floats that many ``times`` as far apart, flags of both kinds; of masks, one row that is nothing but pad."""
+        example, pads = self.example.tensor_values()[path], bucket.form.pads
+        varied = own.clone()
+        if own.is_floating_point() and path not in pads:
+            noise = torch.randn(own.shape, generator=self.generator, dtype=torch.float64)
+            spread = float(example.double().std()) if example.numel() > 1 else 0.0
+            varied.copy_(noise * times * (spread if 0 < spread < torch.inf else 1.0))
+        elif _is_flags(example):
+            varied.copy_(torch.rand(own.shape, generator=self.generator) < 0.5)
+        if own.ndim and own.numel() and (path in pads or is_mask(example)):
+            varied[-1] = pads.get(path, 0)
+        return varied
 
     def _program(self, sizes: Mapping[str, int], arguments: Sequence[Any], weights: Sequence[torch.Tensor]) -> Any:
         numbers = [sizes[name] for name in self.program.size_names]
@@ -154,9 +192,15 @@ class _Trials:
                 found.append(value.clone())
         return found
 
-    def _filled(self, bucket: Bucket, arguments: Sequence[torch.Tensor], sizes: Mapping[str, int]) -> Iterator[Any]:
+    def _filled(
+        self,
+        bucket: Bucket,
+        arguments: Sequence[torch.Tensor],
+        sizes: Mapping[str, int],
+        kinds: Sequence[Kind] | None = None,
+    ) -> Iterator[Any]:
         """The arguments at the bucket's sizes, with garbage of several kinds behind their own values."""
-        for kind in (_as_it_is, _turned, _wild, _lowest):
+        for kind in kinds or (_as_it_is, _turned, _wild, _lowest):
             drawn = sample(self.example, self.traced.spec, bucket.sizes, self.generator).tensor_values()
             yield [
                 self._one(bucket, path, own, drawn[path], kind)
@@ -169,7 +213,7 @@ class _Trials:
         path: str,
         own: torch.Tensor,
         drawn: torch.Tensor,
-        kind: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        kind: Kind,
     ) -> torch.Tensor:
         if drawn.shape == own.shape:
             return own
@@ -188,9 +232,21 @@ class _Trials:
                 drawn = torch.randn(tensor.shape, generator=self.generator, dtype=torch.float64) * (spread or 0.5)
                 other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
                 found.append(other.copy_(drawn + tensor.double().mean().cpu()))
+            elif tensor.numel() == 1 and _is_switch(tensor):
+                found.append(1 - tensor if tensor.dtype != torch.bool else ~tensor)
             else:
                 found.append(tensor)
         return found
+
+
+def _is_flags(tensor: torch.Tensor) -> bool:
+    """Whether 0 and 1 are both legal: they are in the example, or 0 is what it is filled up with."""
+    return tensor.dtype == torch.bool or (bool((tensor == 1).any()) and _is_switch(tensor))
+
+
+def _is_switch(tensor: torch.Tensor) -> bool:
+    is_float = tensor.is_floating_point() or tensor.is_complex()
+    return not is_float and bool(((tensor == 0) | (tensor == 1)).all())
 
 
 def _as_it_is(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
