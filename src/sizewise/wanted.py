@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from .built import Built
 from .config.captures import BACKENDS, Decode, capture_points, check_decode, default_mode, default_sizes, is_decode
@@ -132,6 +135,22 @@ def _check_pads(built: Built, pads: Mapping[str, Any]) -> None:
         if path not in known:
             todo = f"name arguments that have a dim: {', '.join(known) or 'there are none'}"
             raise BadOption(option="pad_values", seen=dict(pads), legal="numbers of arguments with a dim", todo=todo)
+    for entry in built.entries:
+        for leaf in entry.program.traced.call.tensors():
+            if leaf.path in pads and not _holds(leaf.value.dtype, pads[leaf.path]):
+                legal = f"a value that {leaf.path} can have, whose dtype is {leaf.value.dtype}"
+                todo = "give a number that the dtype holds: a whole one for integers, 0 or 1 for bool"
+                raise BadOption(option="pad_values", seen=dict(pads), legal=legal, todo=todo)
+
+
+def _holds(dtype: torch.dtype, value: float) -> bool:
+    """Whether the value stays what it is, but for rounding to a float."""
+    if dtype == torch.bool:
+        return value in (0, 1)
+    if dtype.is_floating_point or dtype.is_complex:
+        return value != value or abs(value) == math.inf or abs(value) <= torch.finfo(dtype).max
+    limits = torch.iinfo(dtype)
+    return limits.min <= value <= limits.max and value == int(value)
 
 
 def _settings(resolved: Resolved) -> _Settings:
