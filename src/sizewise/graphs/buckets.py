@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,13 +55,21 @@ class Buckets(dict[Any, Callable[..., Any] | None]):
         if bucket is None and self._refuse is not None:
             found = self._refuse(sizes)
         if len(self) >= MOST_FUNCTIONS:
-            self.clear()
+            self._forget()
         self[key] = found
         return found
 
     def drop(self) -> None:
         """Forget all captures: every size is the program's."""
         self.buckets, self._refuse = [], None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop all functions, with the source that tracebacks show of them."""
+        for function in self.values():
+            name = "" if function is None else function.__code__.co_filename
+            if name.startswith("<"):
+                linecache.cache.pop(name, None)
         self.clear()
 
     def uncounted(self) -> Buckets:
