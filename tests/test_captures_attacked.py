@@ -143,6 +143,17 @@ def test_a_leak_behind_values_far_from_the_examples() -> None:
     check(module, fast, rows() + 60)
 
 
+class AnyRow(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (x >= 0).any()
+
+
+def test_a_leak_behind_rows_that_saturate_what_is_reduced() -> None:
+    module = AnyRow()
+    fast = ready(module, rows())
+    check(module, fast, -rows().abs())
+
+
 class Attends(nn.Module):
     def __init__(self, masked: float) -> None:
         super().__init__()

@@ -137,9 +137,9 @@ class _Trials:
     def _hidden(self, bucket: Bucket, arguments: Sequence[torch.Tensor], sizes: Mapping[str, int]) -> str:
         """What goes wrong with other values of the call's own, which may open a gate that the example's keep shut."""
         paths, why = self.program.arguments, ""
-        for times in (1.0, WIDE):
-            own = [self._varied(bucket, path, mine, times) for path, mine in zip(paths, arguments, strict=True)]
-            filled = list(self._filled(bucket, own, sizes, (_as_it_is, _turned)))
+        for times, sign in ((1.0, 0), (WIDE, 0), (1.0, 1), (1.0, -1)):
+            own = [self._varied(bucket, path, mine, times, sign) for path, mine in zip(paths, arguments, strict=True)]
+            filled = list(self._filled(bucket, own, sizes, (_as_it_is, _turned, _lowest, _highest)))
             # What the example does not have may be what the module does not take.
             with contextlib.suppress(Exception):
                 why = why or self._changes(
@@ -147,13 +147,15 @@ class _Trials:
                 )
         return f"{why}, for values of the call's own that the example lacks" if why else ""
 
-    def _varied(self, bucket: Bucket, path: str, own: torch.Tensor, times: float) -> torch.Tensor:
-        """Floats that many ``times`` as far apart, flags of both kinds; of masks, one row that is nothing but pad."""
+    def _varied(self, bucket: Bucket, path: str, own: torch.Tensor, times: float, sign: int) -> torch.Tensor:
+        """Floats that many ``times`` as far apart, of one ``sign`` unless it is 0; flags of both kinds; of masks, one
+        row that is nothing but pad."""
         example, pads = self.example.tensor_values()[path], bucket.form.pads
         varied = own.clone()
         if own.is_floating_point() and path not in pads:
             noise = torch.randn(own.shape, generator=self.generator, dtype=torch.float64)
             spread = float(example.double().std()) if example.numel() > 1 else 0.0
+            noise = noise.abs() * sign if sign else noise
             varied.copy_(noise * times * (spread if 0 < spread < torch.inf else 1.0))
         elif _is_flags(example):
             varied.copy_(torch.rand(own.shape, generator=self.generator) < 0.5)
@@ -273,6 +275,12 @@ def _lowest(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
     if drawn.is_complex() or not drawn.numel():
         return torch.zeros_like(drawn)
     return torch.full_like(drawn, example.min().item())
+
+
+def _highest(drawn: torch.Tensor, example: torch.Tensor) -> torch.Tensor:
+    if drawn.is_complex() or not drawn.numel():
+        return torch.ones_like(drawn)
+    return torch.full_like(drawn, example.max().item())
 
 
 def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
