@@ -120,6 +120,13 @@ def test_a_leak_behind_a_switch_of_the_module(off: Tensor) -> None:
     assert fast.report().padding["batch"]["verdict"] == "refused"
 
 
+def test_a_leak_of_a_pad_that_is_always_the_same() -> None:
+    module = Switched(torch.tensor(0))
+    fast = ready(module, rows(), pad_values={"x": 1})
+    module.on.fill_(1)
+    check(module, fast, rows())
+
+
 class Scaled(nn.Module):
     def forward(self, x: Tensor, scale: Tensor) -> Tensor:
         return x + x.mean(0, keepdim=True) * scale
