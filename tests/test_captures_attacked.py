@@ -231,3 +231,24 @@ def test_functions_that_are_dropped_leave_no_source_behind(monkeypatch: pytest.M
         fast(torch.randn(size, 8))
     after = {name for name in linecache.cache if name.startswith("<sizewise bucket")}
     assert len(after - before) <= 4
+
+
+class TakesOne(nn.Module):
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return x.sin().gather(1, (lengths - 1)[:, None]) * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"cudagraph_capture_sizes": [2, 4, 8], "allow_partial": True}])
+def test_values_of_the_example_that_another_size_does_not_take(options: dict[str, Any]) -> None:
+    module = TakesOne().eval()
+    x, lengths = torch.randn(3, 6), torch.tensor([6, 1, 5])
+    shapes = {"x": {1: Dim("seq", 1, 8)}}
+    fast = sizewise.compile(module, dynamic_shapes=shapes, backend="eager", cudagraph_mode="FULL", **options)
+    fast.warmup(x, lengths)
+    for size in (1, 3, 8):
+        x, lengths = torch.randn(3, size), torch.randint(1, size + 1, (3,))
+        torch.testing.assert_close(fast(x, lengths), module(x, lengths))
+    with pytest.raises(sizewise.SizewiseError, match="SW621"):
+        sizewise.compile(
+            module, dynamic_shapes=shapes, backend="eager", cudagraph_mode="FULL", cudagraph_capture_sizes=[1]
+        ).warmup(torch.randn(3, 6), torch.tensor([6, 1, 5]))

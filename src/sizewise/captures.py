@@ -229,7 +229,11 @@ class _Capturing:
         with self.timeline.phase("worth"):
             serve, values = bucket.function(smallest), self._arguments(smallest)
             ascending = [each[dim] for each in reversed(sizes)]
-            found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), self._at)
+            try:
+                found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), self._at)
+            except Exception:
+                # Values that some size does not take: which sizes are worth it is not known, and each is tried.
+                return others, [bucket]
         self.chosen = True
         self.program.worth = dict(found.least) or {0: 0}  # no size is 0: a bundle has to know that none was worth it
         if smallest[dim] in found.without:
@@ -314,9 +318,7 @@ class _Capturing:
         except CannotCapture as reason:
             problem = str(reason)
         except Exception as reason:
-            if self.example is not None:
-                raise
-            # Without an example the values are guesses, which an operator may not like.
+            # Values at another size than the example's are guesses, which an operator may not like.
             problem = f"{type(reason).__name__}: {next(iter(str(reason).splitlines()), '')}"
         if problem or captured is None:
             if captured is not None:
