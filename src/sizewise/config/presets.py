@@ -22,18 +22,6 @@ def preset(mode: str) -> dict[str, Any]:
     return {name: dict(value) if isinstance(value, dict) else value for name, value in PRESETS[mode].items()}
 
 
-def preset_not_available(mode: str, problem: errors.NotAvailableYet, backend: str) -> errors.NotAvailableYet:
-    """SW105 for the word that was given, made from the one for a field that the word stands for."""
-    fields = problem.fields
-    why = f"it stands for {fields['field']}={fields['value']!r}, and {fields['why']}"
-    rest = {name: value for name, value in preset(mode).items() if name != fields["field"]}
-    written = ", ".join(f"{name}={value!r}" for name, value in rest.items())
-    instead = "leave mode out"
-    if rest and backend != "eager":
-        instead = f"leave mode out, and set what there is of it: {written}"
-    return errors.NotAvailableYet(field="mode", value=mode, why=why, instead=instead)
-
-
 def _instead(mode: Any) -> str:
     """What to write for a word that is no preset."""
     name = mode.upper() if isinstance(mode, str) else getattr(mode, "name", None)
