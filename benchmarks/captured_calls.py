@@ -98,15 +98,14 @@ def _calls(
 
 
 def _parts(fast: CompiledModule, ids: Tensor, rounds: int) -> dict[str, float]:
-    """Microseconds of a call, of its parts as they are after a replay, and of comparing the addresses of the weights.
+    """Microseconds of a call, and of its parts as they are after a replay.
 
     Each part follows a replay here as there, which leaves little of it in the processor's caches.
     """
     generation = fast.__dict__["_sw_generation"]
     entry, buckets = generation.built.entries[0], generation.captures.buckets[0]
     bucket = buckets.holding({"batch": len(ids)})
-    weights, given = entry.weights.fetch(), _ids(bucket.sizes["batch"])
-    addresses = [tensor.data_ptr() for tensor in weights]
+    given = _ids(bucket.sizes["batch"])
     check, rest = check_alone(entry), without_replays(fast)
 
     def replay() -> None:
@@ -119,15 +118,13 @@ def _parts(fast: CompiledModule, ids: Tensor, rounds: int) -> dict[str, float]:
         "replay": replay,
         "check": lambda: (replay(), check(ids)),
         "rest": lambda: (replay(), rest(ids)),
-        "addresses": lambda: (replay(), check(ids), list(map(Tensor.data_ptr, weights)) != addresses),
     }
     with fast.counters.expect(calls_capture=1 + rounds * 10, calls_program=0, calls_eager=0):
         taken = harness.interleaved(contestants, rounds, 10)
-    call, alone, checked, without, compared = (taken[name] * 1e6 for name in contestants)
+    call, alone, checked, without = (taken[name] * 1e6 for name in contestants)
     return {
         "beyond": without - checked,
         "difference": call - checked,
-        "addresses": compared - checked,
         "check": checked - alone,
         "replay": alone,
     }
@@ -164,7 +161,6 @@ def _beyond(parts: dict[str, float]) -> list[harness.Row]:
     return [
         harness.Row(name, parts["beyond"], None, "us", lower_is_better_limit=LIMIT),
         harness.Row("the same, as the call less its replay and its entry check", parts["difference"], None, "us"),
-        harness.Row("of it, the addresses of the weights compared", parts["addresses"], None, "us"),
         harness.Row("the entry check, after a replay", parts["check"], None, "us"),
         harness.Row("the replay, its arguments copied in", parts["replay"], None, "us"),
     ]
@@ -179,9 +175,9 @@ def _notes(layers: int, parts: dict[str, float], rounds: int) -> list[str]:
         "called as its users call it; loader.run leaves out its checks of what the arguments look like. Attention is "
         "the same operator in Python for all.",
         "Beyond the replay: a replay and then the whole call with a replay that does nothing, less a replay and then "
-        "the entry check. It fills up, copies the arguments in, cuts and copies the result out, compares the addresses "
-        "of the weights, takes the lock and counts. Each part follows a replay, which leaves little of it in the "
-        f"processor's caches; in a loop of its own it takes less. Aim: {AIM} us "
+        "the entry check. It fills up, copies the arguments in, cuts and copies the result out, takes the lock "
+        "and counts. The addresses of the weights are part of the entry check. Each part follows a replay, which "
+        f"leaves little of it in the processor's caches; in a loop of its own it takes less. Aim: {AIM} us "
         f"({'met' if parts['beyond'] <= AIM else 'missed'}). The difference of whole calls leaves one copy of the "
         "arguments out and has their noise.",
     ]

@@ -20,7 +20,7 @@ LAYERS = [
     {"_version", "errors", "locks"},
     {"config", "events", "counters", "dims"},
     {"monitor", "calls", "ambient", "ops", "reference", "cache"},
-    {"traced", "ranges"},
+    {"traced", "ranges", "native"},
     {"trace"},
     {"integrations", "structure", "split", "compilers", "guards"},
     {"passes", "piecewise", "weights"},

@@ -250,8 +250,10 @@ def test_a_replay_allocates_nothing_but_its_results() -> None:
         tape.replay(torch.randn(4, 8))
     counted = collections.Counter(seen.names)
     assert counted.pop("aten.randn.default") == 1
-    assert counted.pop("aten.copy_.default") == 1 and counted.pop("aten.clone.default") == 1
-    assert counted and all(".out" in name for name in counted), counted
+    assert counted.pop("aten.clone.default") == 1
+    # A product called by its address shows what it does inside; with the bias that is a view and a copy.
+    inside = {"aten.copy_.default", "aten.expand.default"}
+    assert counted["aten.copy_.default"] and all(".out" in name or name in inside for name in counted), counted
 
 
 # -- what is refused

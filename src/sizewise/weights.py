@@ -4,6 +4,8 @@ A program takes parameters as inputs, so loading in place needs nothing. A param
 or whose data was, is noticed at the next call: it is used when it has the layout the program was
 built for, and refused by name when it has not.
 
+All of it is one question to the C++ extension. What it cannot tell, and what it says has changed, is compared here.
+
 Private API: ``torch._C._dynamo.guards.TensorGuards``, which compares class, dtype, device, shape and strides of
 many tensors in one call. Checked on torch 2.13.0. Without it the same is compared in Python, slowly.
 """
@@ -19,6 +21,7 @@ from torch import nn
 
 from .errors import state as errors
 from .errors import trace as trace_errors
+from .native import Places, watch
 from .traced import GraphInput, SourcePath
 from .traced.paths import module_path
 
@@ -52,8 +55,7 @@ class WeightBinding:
         self._repeated = _repeats(tensors)
         self.memory = [memory_of(tensor) for tensor in tensors]
         self._shared = _overlaps(self.memory) if writes else frozenset()
-        # One tuple, so that a thread never sees tensors of one moment and a check of another.
-        self._known = (tensors, _same_layouts(tensors, self._layouts))
+        self._known = self._checks(tensors)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -62,19 +64,28 @@ class WeightBinding:
         """(class, shape, strides, dtype, device) of each tensor as it was bound, and which tensor before it it is."""
         return [(*layout, first) for layout, first in zip(self._layouts, self._repeated, strict=True)]
 
+    def _checks(self, tensors: list[Any]) -> tuple[list[Any], Check, Check | None]:
+        """``tensors`` with what says that nothing of them changed: their layouts, and all there is to say."""
+        places = Places(items=list(zip(self._containers, self._keys, tensors, strict=True)), tensors=tensors)
+        return tensors, _same_layouts(tensors, self._layouts), watch(places) if tensors else None
+
     def fetch(self) -> list[Any]:
         """The tensors as they are now.
+
+        Where there is the C++ extension, it is the same list for as long as nothing of them but their values changes.
 
         Raises:
             Stale (SW503): a tensor has another shape, stride, dtype, device or class than at warm-up.
         """
+        known, same_layouts, unchanged = self._known
+        if unchanged is not None and unchanged():
+            return known
         try:
             tensors: list[Any] = list(map(getitem, self._containers, self._keys))
-            known, same_layouts = self._known
             # List equality takes identical items as equal without asking them; a replaced tensor
             # either differs, or raises because its comparison is no single bool. What an assignment
             # to `.data` changes of the identical tensor, the second check sees.
-            if tensors == known and same_layouts(*tensors):
+            if unchanged is None and tensors == known and same_layouts(*tensors):
                 return tensors
         except Exception:
             tensors = self._fetch_slowly()
@@ -91,6 +102,9 @@ class WeightBinding:
         return found
 
     def _accept(self, tensors: list[Any]) -> None:
+        tensors_alone = all(isinstance(tensor, torch.Tensor) for tensor in tensors)
+        # Before they are looked at: what changes meanwhile shows in these checks.
+        known = self._checks(tensors) if tensors_alone else self._known
         for path, tensor, layout in zip(self.paths, tensors, self._layouts, strict=True):
             if not isinstance(tensor, torch.Tensor) or _layout(tensor) != layout:
                 raise errors.Stale(owner=self.owner, what=_change(path, layout, tensor))
@@ -100,7 +114,7 @@ class WeightBinding:
         if self._writes and _overlaps(memory) != self._shared:
             raise errors.Stale(owner=self.owner, what="tensors that it writes share memory otherwise than at warm-up")
         self.memory = memory
-        self._known = (tensors, _same_layouts(tensors, self._layouts))
+        self._known = known
 
 
 def _change(path: str, layout: tuple[Any, ...], tensor: Any) -> str:

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from .. import native
 from ..locks import ForkLock
 from . import kernels as joined
 from .machine import find_out, import_build_tools
@@ -40,16 +41,20 @@ class Background:
         self._workers = workers or min(MOST, _cores())
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="sizewise-compile")
         self._machine: Future[dict[str, Any]] | None = None
+        self._native: Future[Any] | None = None
         self._waiting: list[_Promised] = []
 
     def start(self, options: Mapping[str, Any]) -> None:
-        """Begin to find out what Inductor has to know about the machine."""
+        """Begin to find out what Inductor has to know about the machine, and to build the extension for calls."""
         import_build_tools()
         context = contextvars.copy_context()  # settings of torch are kept in it
         self._machine = self._pool.submit(context.run, find_out, dict(options))
+        self._native = self._pool.submit(native.ensure)
 
     def machine(self) -> dict[str, Any]:
-        """The settings that spare Inductor from finding it out, once they are known."""
+        """The settings that spare Inductor from finding it out, once they are known and the extension is there."""
+        if self._native is not None:
+            self._native.result()
         return self._machine.result() if self._machine is not None else {}
 
     @contextmanager

@@ -67,8 +67,16 @@ class Bucket:
         self.sizes = dict(sizes)
         self._weights = list(weights)
         self._addresses = [tensor.data_ptr() for tensor in weights]
+        self._seen: list[Any] = [None]
         self.turns, self.static = turns, static
         _refuse_shared(capture)
+
+    def _same_addresses(self, weights: list[torch.Tensor]) -> bool:
+        """Whether these tensors lie where the captured ones do; the same list is asked once (`WeightBinding.fetch`)."""
+        same = list(map(torch.Tensor.data_ptr, weights)) == self._addresses
+        if same:
+            self._seen[0] = weights
+        return same
 
     def function(self, sizes: Mapping[str, int], count: Callable[[], Any] = int) -> Callable[..., Any]:
         """``f(weights, *arguments)`` for calls of ``sizes``: the result, or `MISSED`. ``count`` counts a replay."""
@@ -85,8 +93,8 @@ class Bucket:
         kind = next((tensor.device.type for tensor in (*self.capture.inputs, *self._weights)), "cpu")
         return {
             "MISSED": MISSED,
-            "ADDRESSES": self._addresses,
-            "data_ptr": torch.Tensor.data_ptr,
+            "SEEN": self._seen,
+            "same": self._same_addresses,
             "within": probe(kind),
             "acquire": turns.acquire,
             "release": turns.release,
@@ -168,7 +176,7 @@ class _Writer:
             self.scope |= {"storage": _storage, "SHARED": self.shared}
             body = [*(f"c{name} = {name}.clone() if storage({name}) in SHARED else {name}" for name in names), *body]
         lines = [
-            "if within() or list(map(data_ptr, weights)) != ADDRESSES or not acquire(False):",
+            "if within() or weights is not SEEN[0] and not same(weights) or not acquire(False):",
             "    return MISSED",
             "try:",
             *(f"    {line}" for line in body),

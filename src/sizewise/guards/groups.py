@@ -12,15 +12,12 @@ from operator import contains, getitem, is_
 from typing import Any
 
 from ..calls import CONSTANT_TYPES
+from ..native import MISSING, Places
 from .portable import portable
-from .watch import watch
 
 _MISSING = object()
 _SMALL = 32
 """Entries up to which the keys of a dict are compared at every call."""
-
-_MAX_WATCHES = 16
-"""Changes that were none for the program, after which objects are compared attribute by attribute."""
 
 
 class Group:
@@ -33,6 +30,8 @@ class Group:
         self.readers = readers
         self.read = read
         self.known = read()
+        self.at: Sequence[tuple[Any, Any]] | None = None
+        """Where the values are, as (container, key), for groups of such."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,6 +39,12 @@ class Group:
     def summary(self) -> list[tuple[str, str]]:
         """(label, value) in words that mean the same in another process."""
         return [(label, portable(value)) for label, value in zip(self.labels, self.known, strict=True)]
+
+    def quick(self) -> Places | None:
+        """The same question in a form that is answered in C++ together with others; None where it has none."""
+        if self.at is None:
+            return None
+        return Places(items=[(*place, value) for place, value in zip(self.at, self.known, strict=True)])
 
     def intact(self) -> bool:
         raise NotImplementedError
@@ -85,6 +90,14 @@ class ChildrenGroup(IdentityGroup):
             readers,
             lambda: list(itertools.chain.from_iterable(map(dict.values, registries))),
         )
+        self._registries = registries
+        self.at = [(registry, key) for registry, key, _ in in_order]
+
+    def quick(self) -> Places | None:
+        places = super().quick()
+        if places is not None:
+            places.whole += self._registries
+        return places
 
 
 class ExactGroup(Group):
@@ -97,6 +110,14 @@ class ExactGroup(Group):
             return False
 
 
+class AttributesGroup(ExactGroup):
+    """Values that are attributes: ``at`` has names in place of keys."""
+
+    def quick(self) -> Places | None:
+        places = super().quick()
+        return Places(attributes=places.items) if places is not None else None
+
+
 def _same_constant(value: Any, known: Any) -> bool:
     if type(value) is not type(known) or not isinstance(value, (*CONSTANT_TYPES, tuple)):
         return False
@@ -106,13 +127,17 @@ def _same_constant(value: Any, known: Any) -> bool:
 def item_group(places: Sequence[tuple[Any, Any, str]], kind: Callable[..., Group]) -> Group:
     containers, keys, labels = (list(column) for column in zip(*places, strict=True))
     readers = [lambda c=c, k=k: c[k] for c, k in zip(containers, keys, strict=True)]
-    return kind(labels, readers, lambda: list(map(getitem, containers, keys)))
+    group = kind(labels, readers, lambda: list(map(getitem, containers, keys)))
+    group.at = list(zip(containers, keys, strict=True))
+    return group
 
 
 def attribute_group(places: Sequence[tuple[Any, str, str]]) -> Group:
     owners, names, labels = (list(column) for column in zip(*places, strict=True))
     readers = [lambda o=o, n=n: getattr(o, n) for o, n in zip(owners, names, strict=True)]
-    return ExactGroup(labels, readers, lambda: list(map(getattr, owners, names)))
+    group = AttributesGroup(labels, readers, lambda: list(map(getattr, owners, names)))
+    group.at = list(zip(owners, names, strict=True))
+    return group
 
 
 def flags_group(places: Sequence[tuple[Any, str, str]]) -> Group:
@@ -145,6 +170,12 @@ class AbsentGroup(Group):
         places = zip(self._owners, self._names, self.labels, strict=True)
         return [(f"{label}.{name}", "there" if name in owner else "absent") for owner, name, label in places]
 
+    def quick(self) -> Places | None:
+        # Of a class each would be an exception made and dropped.
+        if not all(type(owner) is dict for owner in self._owners):
+            return None
+        return Places(items=[(owner, name, MISSING) for owner, name in zip(self._owners, self._names, strict=True)])
+
     def intact(self) -> bool:
         return not any(map(contains, self._owners, self._names))
 
@@ -158,15 +189,13 @@ class AbsentGroup(Group):
 class OwnersGroup(Group):
     """Objects whose attributes were read: their classes and the dicts of their attributes.
 
-    While nothing was set on any of them, ``inner``, which is about what is in those dicts, need not be asked.
+    ``inner`` are groups of what is in those dicts.
     """
 
     def __init__(self, owners: Sequence[tuple[Any, str]], inner: Sequence[Group]) -> None:
         self._objects = [value for value, _ in owners]
         self._dicts = [vars(value) for value, _ in owners]
         self.inner = inner
-        self._watches = 0
-        self._untouched = self._watch()
         super().__init__([label for _, label in owners], [], lambda: list(map(type, self._objects)))
 
     def __len__(self) -> int:
@@ -179,20 +208,17 @@ class OwnersGroup(Group):
     def _pairs(self) -> Iterable[tuple[str, type]]:
         return zip(self.labels, self.known, strict=True)
 
-    def _watch(self) -> Callable[[], bool] | None:
-        """None after some changes: a module that sets attributes at every call would need a new one each time."""
-        self._watches += 1
-        return watch(self._objects) if self._watches <= _MAX_WATCHES else None
+    def quick(self) -> Places | None:
+        places = Places(objects=list(zip(self._objects, self.known, self._dicts, strict=True)))
+        for group in self.inner:
+            found = group.quick()
+            if found is None:
+                return None
+            places.add(found)
+        return places
 
     def intact(self) -> bool:
-        if self._untouched is not None and self._untouched():
-            return True
-        # Before the comparison: what another thread sets after it shows in the watch.
-        fresh = self._watch() if self._untouched is not None else None
-        if self.read() != self.known or not self._same_dicts() or not all(group.intact() for group in self.inner):
-            return False
-        self._untouched = fresh
-        return True
+        return self.read() == self.known and self._same_dicts() and all(group.intact() for group in self.inner)
 
     def _same_dicts(self) -> bool:
         return all(vars(value) is known for value, known in zip(self._objects, self._dicts, strict=True))
@@ -238,6 +264,9 @@ class HooksGroup(Group):
     def summary(self) -> list[tuple[str, str]]:
         pairs = zip(self._dicts, self.labels, strict=True)
         return [(f"the hooks of {label or 'the module'}", f"{len(hooks)}") for hooks, label in pairs]
+
+    def quick(self) -> Places | None:
+        return Places(empty=self._dicts) if all(isinstance(hooks, dict) for hooks in self._dicts) else None
 
     def intact(self) -> bool:
         return not any(self._dicts)

@@ -7,7 +7,7 @@ stale: an equal constant under a new object is no change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,9 +15,14 @@ from torch import nn
 
 from ..calls import CONSTANT_TYPES
 from ..errors import state as state_errors
+from ..native import Places as QuickPlaces
+from ..native import watch
 from .groups import Group, OwnersGroup
 from .places import Places
 from .plan import PlacesPlan
+
+_MAX_WATCHES = 16
+"""Changes that were none for the program, after which a module that changes at every call is compared in Python."""
 
 
 class Snapshot:
@@ -40,6 +45,24 @@ class Snapshot:
         self._groups = places.groups()
         # Bound once: this is asked at every call.
         self._questions = [group.intact for group in self._groups]
+        self._watches = 0
+        # One tuple: threads see both or neither.
+        self._quick = self._watch()
+
+    def _watch(self) -> tuple[Callable[[], bool] | None, list[Callable[[], bool]]]:
+        """A quick question about most groups, or None, and those of the other groups."""
+        self._watches += 1
+        if self._watches > _MAX_WATCHES:
+            return None, []
+        quick = QuickPlaces()
+        others = []
+        for group in self._groups:
+            places = group.quick()
+            if places is None:
+                others.append(group.intact)
+            else:
+                quick.add(places)
+        return watch(quick), others
 
     def __len__(self) -> int:
         """How many values are compared at every call."""
@@ -83,9 +106,18 @@ class Snapshot:
         Raises:
             Stale (SW503): one has changed; its name is in the error.
         """
+        quick, others = self._quick
+        if quick is not None and quick():
+            for intact in others:
+                if not intact():
+                    return self._look_closer()
+            return None
         for intact in self._questions:
             if not intact():
-                return self._look_closer()
+                self._look_closer()
+                break
+        if quick is not None:
+            self._quick = self._watch()
         return None
 
     def _look_closer(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from .. import ambient
+from .. import ambient, native
 from ..built import Built
 from ..calls import Signature
 from ..errors import bundle as errors
@@ -23,6 +23,8 @@ from .values import NotWritable
 if TYPE_CHECKING:
     from .proof import Proof
 
+_NATIVE = "native-"
+"""How the file of the C++ extension begins; its key follows."""
 _REBUILD = "build it again here: compile the module, warm it up, save it"
 
 
@@ -43,6 +45,9 @@ def save_bundle(
         description, own = _described(owner, module, method, built, proved)
         described.append(description)
         files |= own
+    library = native.content()
+    if library is not None:
+        files[f"{_NATIVE}{native.key()}"] = library
     bundle.write(path, described[0] if len(described) == 1 else {"alternatives": described}, files)
     return path
 
@@ -93,6 +98,9 @@ def load_bundle(path: Path, module: nn.Module, method: str, signature: Signature
         NotABundle (SW611), BundleDiffers (SW612).
     """
     contents, files = bundle.read(path)
+    library = files.get(f"{_NATIVE}{native.key()}")
+    if library is not None and native.current() is None:
+        native.use(native.key(), library)
     try:
         description = _for_these_threads(path, contents.get("alternatives") or [contents])
         return manifest.load(description, files.__getitem__, module, method, signature, forward)

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..backend import CannotCapture, Job, tensors_of
 from .rebind import OPERATOR, PIECE, operator_name, rebound, scope_of
 
-_KERNEL = re.compile(r"kernel(_\d+)?")
+KERNEL = re.compile(r"kernel(_\d+)?")
 BEFORE, AFTER = -1, 1 << 60
 """The times of arguments, which are written before the first step, and of results, read after the last."""
 
@@ -216,7 +216,7 @@ class _Recorder(TorchDispatchMode):
             if isinstance(value, types.BuiltinFunctionType):
                 if value is torch._C._dynamo.guards._empty_strided_cpu:
                     names[name] = self.allocate(value)
-                elif _KERNEL.fullmatch(value.__name__):
+                elif KERNEL.fullmatch(value.__name__):
                     names[name] = self.around(name, value)
             elif name == "extern_kernels":
                 names[name] = _Externs(value, self)

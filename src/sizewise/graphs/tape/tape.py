@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ..backend import CannotCapture, tensors_of
+from .fast import replay_of
 from .memory import place
 from .recorder import AFTER, BEFORE, Recording, Step
 
@@ -79,7 +80,7 @@ def bind(recording: Recording, arena: Arena, label: str = "", shares: bool = Fal
     exec(compile(source, filename, "exec"), scope)
     live = tuple(step.name for step in recording.steps if step.results is not None)
     # Taken out of its own globals: without that circle the memory goes with the tape.
-    replay = scope.pop("replay")
+    replay = replay_of(recording.steps, writer.live) or scope.pop("replay")
     return Tape(tuple(recording.arguments), recording.result, size, live, len(recording.steps), replay, filename)
 
 
@@ -128,6 +129,13 @@ class _Writer:
     def write(self) -> tuple[str, dict[str, Any]]:
         body = [self._line(step) for step in self._recording.steps] or ["pass"]
         return "def replay():\n" + "".join(f"    {line}\n" for line in body), self._scope
+
+    def live(self, step: Step) -> Callable[[], Any]:
+        """A function that makes one call and copies its results."""
+        scope = dict(self._scope)
+        exec(f"def live():\n    {self._line(step)}\n", scope)
+        found: Callable[[], Any] = scope.pop("live")
+        return found
 
     def _line(self, step: Step) -> str:
         given = [self._text(value) for value in step.args]

@@ -1,0 +1,496 @@
+// What every call does many times over, in C++: compare what a program takes for granted, and make a tape's calls.
+//
+// Nothing of torch is included: that would take seconds to compile. `Watch` reads the first bytes of a tensor's C++
+// object as they are; `layout.py` finds out where they lie, and that a change of each kind shows in them. `Tape` calls
+// kernels, and operators of torch's C interface (aoti_torch_*), by address.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// Python numbers a dict anew at each change up to 3.13; afterwards each place is looked up.
+#if PY_VERSION_HEX < 0x030E0000
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
+constexpr bool HAS_VERSIONS = true;
+#else
+uint64_t version_of(PyObject*) { return 0; }
+constexpr bool HAS_VERSIONS = false;
+#endif
+
+struct Object {
+    PyObject* value;
+    PyTypeObject* type;
+    PyObject* attributes;
+};
+
+struct Place {
+    PyObject* key;
+    PyObject* value;  // nullptr: nothing is to be there
+};
+
+struct Group {
+    PyObject* container;
+    uint64_t version;
+    Py_ssize_t length;  // -1: any
+    bool is_dict;
+    bool is_object;  // the keys are names of attributes
+    std::vector<Place> places;
+};
+
+struct TensorState {
+    PyObject* value;
+    const unsigned char* implementation;
+    void* data;
+    std::vector<unsigned char> bytes;
+};
+
+using DataPointer = void* (*)(PyObject*);
+
+// The virtual table and the reference count come first, and the second changes all the time.
+constexpr std::size_t SKIPPED = 16;
+
+struct State {
+    std::vector<Object> objects;
+    std::vector<Group> groups;
+    std::vector<PyObject*> empty;
+    std::vector<TensorState> tensors;
+    std::ptrdiff_t offset = 0;
+    std::size_t size = 0;
+    DataPointer data_pointer = nullptr;
+    std::vector<PyObject*> held;
+};
+
+struct Watch {
+    PyObject_HEAD
+    State* state;
+};
+
+void hold(State& state, PyObject* value) {
+    Py_INCREF(value);
+    state.held.push_back(value);
+}
+
+const unsigned char* implementation_of(PyObject* tensor, std::ptrdiff_t offset) {
+    const unsigned char* found;
+    std::memcpy(&found, reinterpret_cast<const char*>(tensor) + offset, sizeof found);
+    return found;
+}
+
+// (object, class, dict of its attributes) each.
+bool add_objects(State& state, PyObject* objects) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(objects); ++index) {
+        PyObject *value, *type, *attributes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(objects, index), "OO!O", &value, &PyType_Type, &type, &attributes))
+            return false;
+        hold(state, value);
+        hold(state, type);
+        hold(state, attributes);
+        state.objects.push_back({value, reinterpret_cast<PyTypeObject*>(type), attributes});
+    }
+    return true;
+}
+
+// (container, length, ((key, value), ...)) each, with a length of -2 where keys are names of attributes; `missing` stands for no value. No dict has the version 0: each place
+// is looked up at first, since what is said to be there was read earlier.
+bool add_groups(State& state, PyObject* groups, PyObject* missing) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(groups); ++index) {
+        PyObject *container, *places;
+        Py_ssize_t length;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(groups, index), "OnO!", &container, &length, &PyTuple_Type, &places))
+            return false;
+        bool is_object = length == -2;
+        Group group{container, 0, length, !is_object && PyDict_CheckExact(container), is_object, {}};
+        hold(state, container);
+        for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(places); ++place) {
+            PyObject *key, *value;
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, place), "OO", &key, &value)) return false;
+            hold(state, key);
+            hold(state, value);
+            group.places.push_back({key, value == missing ? nullptr : value});
+        }
+        state.groups.push_back(std::move(group));
+    }
+    return true;
+}
+
+bool add_tensors(State& state, PyObject* values) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(values); ++index) {
+        PyObject* value = PyTuple_GET_ITEM(values, index);
+        hold(state, value);
+        const unsigned char* found = implementation_of(value, state.offset);
+        std::vector<unsigned char> bytes(found + SKIPPED, found + state.size);
+        state.tensors.push_back({value, found, state.data_pointer(value), std::move(bytes)});
+    }
+    return true;
+}
+
+bool same_objects(const State& state) {
+    for (const Object& object : state.objects) {
+        if (Py_TYPE(object.value) != object.type) return false;
+        PyObject* attributes = PyObject_GenericGetDict(object.value, nullptr);
+        if (attributes == nullptr) {
+            PyErr_Clear();
+            return false;
+        }
+        bool same = attributes == object.attributes;
+        Py_DECREF(attributes);
+        if (!same) return false;
+    }
+    return true;
+}
+
+bool same_place(const Group& group, const Place& place) {
+    if (group.is_dict) {
+        PyObject* found = PyDict_GetItemWithError(group.container, place.key);
+        if (found == nullptr && PyErr_Occurred()) {
+            PyErr_Clear();
+            return false;
+        }
+        return found == place.value;
+    }
+    PyObject* found = group.is_object ? PyObject_GetAttr(group.container, place.key)
+                                      : PyObject_GetItem(group.container, place.key);
+    if (group.is_object && found == nullptr) {
+        PyErr_Clear();
+        return false;
+    }
+    if (found == nullptr) {
+        bool gone = PyErr_ExceptionMatches(PyExc_LookupError);
+        PyErr_Clear();
+        return gone && place.value == nullptr;
+    }
+    bool same = found == place.value;
+    Py_DECREF(found);
+    return same;
+}
+
+bool same_groups(State& state) {
+    for (Group& group : state.groups) {
+        uint64_t version = group.is_dict ? version_of(group.container) : 0;
+        if (HAS_VERSIONS && group.is_dict && version == group.version) continue;
+        if (group.length >= 0 && PyObject_Size(group.container) != group.length) {
+            PyErr_Clear();
+            return false;
+        }
+        for (const Place& place : group.places)
+            if (!same_place(group, place)) return false;
+        group.version = version;  // as it was before the places were read
+    }
+    return true;
+}
+
+bool all_empty(const State& state) {
+    for (PyObject* dict : state.empty)
+        if (PyDict_GET_SIZE(dict) != 0) return false;
+    return true;
+}
+
+bool same_tensors(const State& state) {
+    for (const TensorState& tensor : state.tensors) {
+        const unsigned char* found = implementation_of(tensor.value, state.offset);
+        if (found != tensor.implementation) return false;
+        if (std::memcmp(found + SKIPPED, tensor.bytes.data(), tensor.bytes.size()) != 0) return false;
+        if (state.data_pointer(tensor.value) != tensor.data) return false;
+    }
+    return true;
+}
+
+PyObject* watch_new(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject *objects, *groups, *empty, *tensors, *missing;
+    Py_ssize_t offset, size;
+    unsigned long long data_pointer;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!OnnK", &PyTuple_Type, &objects, &PyTuple_Type, &groups, &PyTuple_Type, &empty,
+                          &PyTuple_Type, &tensors, &missing, &offset, &size, &data_pointer))
+        return nullptr;
+    Watch* self = reinterpret_cast<Watch*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->state = new (std::nothrow) State();
+    if (self->state == nullptr) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    State& state = *self->state;
+    state.offset = offset;
+    state.size = static_cast<std::size_t>(size);
+    state.data_pointer = reinterpret_cast<DataPointer>(data_pointer);
+    bool good = add_objects(state, objects) && add_groups(state, groups, missing);
+    for (Py_ssize_t index = 0; good && index < PyTuple_GET_SIZE(empty); ++index) {
+        PyObject* dict = PyTuple_GET_ITEM(empty, index);
+        good = PyDict_Check(dict);
+        if (!good) PyErr_SetString(PyExc_TypeError, "empty: a dict is needed");
+        hold(state, dict);
+        state.empty.push_back(dict);
+    }
+    if (!good || !add_tensors(state, tensors)) {
+        Py_DECREF(self);
+        return nullptr;
+    }
+    return reinterpret_cast<PyObject*>(self);
+}
+
+int watch_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(object));
+    State* state = reinterpret_cast<Watch*>(object)->state;
+    if (state != nullptr)
+        for (PyObject* value : state->held) Py_VISIT(value);
+    return 0;
+}
+
+int watch_clear(PyObject* object) {
+    Watch* self = reinterpret_cast<Watch*>(object);
+    State* state = self->state;
+    self->state = nullptr;
+    if (state != nullptr) {
+        for (PyObject* value : state->held) Py_DECREF(value);
+        delete state;
+    }
+    return 0;
+}
+
+void watch_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    watch_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyObject* watch_intact(PyObject* object, PyObject*) {
+    State* state = reinterpret_cast<Watch*>(object)->state;
+    bool same = state != nullptr && same_objects(*state) && same_groups(*state) && all_empty(*state) &&
+                same_tensors(*state);
+    return PyBool_FromLong(same);
+}
+
+PyMethodDef watch_methods[] = {
+    {"intact", watch_intact, METH_NOARGS, "Whether everything is as it was when this was made."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot watch_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(watch_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(watch_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(watch_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(watch_clear)},
+    {Py_tp_methods, watch_methods},
+    {0, nullptr},
+};
+
+PyType_Spec watch_spec = {"sizewise.native.Watch", sizeof(Watch), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                          watch_slots};
+
+// -- tapes
+
+constexpr std::size_t MOST_ARGUMENTS = 64;
+using Invoke = void (*)(void*, const int64_t*);
+
+// Pointers and 64-bit numbers are passed alike.
+template <std::size_t... Index>
+void invoke(void* function, const int64_t* values) {
+    reinterpret_cast<void (*)(decltype((void)Index, int64_t{})...)>(function)(values[Index]...);
+}
+template <std::size_t... Index>
+constexpr Invoke invoke_with(std::index_sequence<Index...>) { return &invoke<Index...>; }
+template <std::size_t... Count>
+std::vector<Invoke> table(std::index_sequence<Count...>) {
+    return {invoke_with(std::make_index_sequence<Count>())...};
+}
+const std::vector<Invoke> INVOKE = table(std::make_index_sequence<MOST_ARGUMENTS + 1>());
+
+enum Kind : long { CALL, KERNEL, THREE, ADDMM };
+
+struct Step {
+    long kind;
+    void* function;                // of KERNEL, THREE and ADDMM
+    std::vector<int64_t> values;   // their arguments
+    double beta, alpha;            // of ADDMM
+    PyObject* callable;            // of CALL; the others' too, which says what is wrong where they fail
+    std::vector<PyObject*> given;
+    std::size_t positional;
+    PyObject* names;               // a tuple of keywords, or nullptr
+};
+
+struct Steps {
+    std::vector<Step> steps;
+    std::vector<PyObject*> held;
+};
+
+struct Tape {
+    PyObject_HEAD
+    Steps* state;
+};
+
+bool call(const Step& step) {
+    PyObject* result = PyObject_Vectorcall(step.callable, step.given.data(), step.positional, step.names);
+    if (result == nullptr) return false;
+    Py_DECREF(result);
+    return true;
+}
+
+// Without the GIL. False: it failed, with what a kernel said in `words`.
+bool run(const Step& step, std::string& words) {
+    try {
+        void* const* tensors = reinterpret_cast<void* const*>(step.values.data());
+        if (step.kind == KERNEL) {
+            INVOKE[step.values.size()](step.function, step.values.data());
+            return true;
+        }
+        if (step.kind == THREE)
+            return reinterpret_cast<int32_t (*)(void*, void*, void*)>(step.function)(tensors[0], tensors[1],
+                                                                                    tensors[2]) == 0;
+        return reinterpret_cast<int32_t (*)(void*, void*, void*, void*, double, double)>(step.function)(
+                   tensors[0], tensors[1], tensors[2], tensors[3], step.beta, step.alpha) == 0;
+    } catch (const std::exception& problem) {
+        words = problem.what();
+    } catch (...) {
+        words = "unhandled error";
+    }
+    return false;
+}
+
+PyObject* tape_replay(PyObject* object, PyObject*) {
+    Steps* state = reinterpret_cast<Tape*>(object)->state;
+    if (state == nullptr) Py_RETURN_NONE;
+    const std::vector<Step>& steps = state->steps;
+    std::size_t next = 0;
+    while (next < steps.size()) {
+        if (steps[next].kind == CALL) {
+            if (!call(steps[next++])) return nullptr;
+            continue;
+        }
+        std::string words;
+        bool good = true;
+        Py_BEGIN_ALLOW_THREADS
+        while (good && next < steps.size() && steps[next].kind != CALL) good = run(steps[next++], words);
+        Py_END_ALLOW_THREADS
+        if (good) continue;
+        if (!words.empty()) {
+            PyErr_SetString(PyExc_RuntimeError, words.c_str());
+            return nullptr;
+        }
+        if (!call(steps[next - 1])) return nullptr;  // an operator: its own error, or after all none
+    }
+    Py_RETURN_NONE;
+}
+
+bool add_step(Steps& state, PyObject* tuple) {
+    long kind;
+    unsigned long long function;
+    PyObject *values, *callable, *given, *names;
+    double beta, alpha;
+    if (!PyArg_ParseTuple(tuple, "lKO!ddOO!O", &kind, &function, &PyTuple_Type, &values, &beta, &alpha, &callable,
+                          &PyTuple_Type, &given, &names))
+        return false;
+    Step step{kind, reinterpret_cast<void*>(function), {}, beta, alpha, callable, {}, 0, nullptr};
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(values); ++index) {
+        step.values.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(values, index)));
+        if (PyErr_Occurred()) return false;
+    }
+    std::size_t wanted = kind == THREE ? 3 : kind == ADDMM ? 4 : step.values.size();
+    if (step.values.size() != wanted || wanted > MOST_ARGUMENTS) {
+        PyErr_SetString(PyExc_ValueError, "a step has another number of arguments than its kind takes");
+        return false;
+    }
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(given); ++index)
+        step.given.push_back(PyTuple_GET_ITEM(given, index));
+    Py_ssize_t keywords = names == Py_None ? 0 : PyTuple_GET_SIZE(names);
+    step.positional = static_cast<std::size_t>(PyTuple_GET_SIZE(given) - keywords);
+    step.names = keywords != 0 ? names : nullptr;
+    Py_INCREF(tuple);
+    state.held.push_back(tuple);
+    state.steps.push_back(std::move(step));
+    return true;
+}
+
+PyObject* tape_new(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject* steps;
+    if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &steps)) return nullptr;
+    Tape* self = reinterpret_cast<Tape*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->state = new (std::nothrow) Steps();
+    bool good = self->state != nullptr;
+    if (!good) PyErr_NoMemory();
+    for (Py_ssize_t index = 0; good && index < PyTuple_GET_SIZE(steps); ++index) {
+        PyObject* tuple = PyTuple_GET_ITEM(steps, index);
+        good = PyTuple_Check(tuple) && add_step(*self->state, tuple);
+        if (!good && !PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a step is a tuple");
+    }
+    if (good) return reinterpret_cast<PyObject*>(self);
+    Py_DECREF(self);
+    return nullptr;
+}
+
+int tape_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(object));
+    Steps* state = reinterpret_cast<Tape*>(object)->state;
+    if (state != nullptr)
+        for (PyObject* value : state->held) Py_VISIT(value);
+    return 0;
+}
+
+int tape_clear(PyObject* object) {
+    Tape* self = reinterpret_cast<Tape*>(object);
+    Steps* state = self->state;
+    self->state = nullptr;
+    if (state != nullptr) {
+        for (PyObject* value : state->held) Py_DECREF(value);
+        delete state;
+    }
+    return 0;
+}
+
+void tape_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    tape_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef tape_methods[] = {
+    {"replay", tape_replay, METH_NOARGS, "Make every call, in order."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot tape_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(tape_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(tape_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(tape_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(tape_clear)},
+    {Py_tp_methods, tape_methods},
+    {0, nullptr},
+};
+
+PyType_Spec tape_spec = {"sizewise.native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, tape_slots};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_fast() {
+    PyObject* module = PyModule_Create(&definition);
+    if (module == nullptr) return nullptr;
+    PyObject* watch = PyType_FromSpec(&watch_spec);
+    PyObject* tape = PyType_FromSpec(&tape_spec);
+    if (watch == nullptr || tape == nullptr || PyModule_AddObjectRef(module, "Watch", watch) < 0 ||
+        PyModule_AddObjectRef(module, "Tape", tape) < 0) {
+        Py_XDECREF(watch);
+        Py_XDECREF(tape);
+        Py_DECREF(module);
+        return nullptr;
+    }
+    Py_DECREF(watch);
+    Py_DECREF(tape);
+    return module;
+}
