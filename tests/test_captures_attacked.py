@@ -238,17 +238,30 @@ class TakesOne(nn.Module):
         return x.sin().gather(1, (lengths - 1)[:, None]) * 2
 
 
-@pytest.mark.parametrize("options", [{}, {"cudagraph_capture_sizes": [2, 4, 8], "allow_partial": True}])
-def test_values_of_the_example_that_another_size_does_not_take(options: dict[str, Any]) -> None:
-    module = TakesOne().eval()
-    x, lengths = torch.randn(3, 6), torch.tensor([6, 1, 5])
+def outcomes_of(fast: Any) -> Any:
+    return fast.__dict__["_sw_generation"].captures.outcomes
+
+
+def takes_one(lengths: list[int], **options: Any) -> Any:
     shapes = {"x": {1: Dim("seq", 1, 8)}}
-    fast = sizewise.compile(module, dynamic_shapes=shapes, backend="eager", cudagraph_mode="FULL", **options)
-    fast.warmup(x, lengths)
-    for size in (1, 3, 8):
+    fast = sizewise.compile(TakesOne().eval(), dynamic_shapes=shapes, backend="eager", cudagraph_mode="FULL", **options)
+    return fast.warmup(torch.randn(3, 6), torch.tensor(lengths))
+
+
+@pytest.mark.parametrize("options", [{}, {"cudagraph_capture_sizes": [2, 4, 8]}])
+def test_where_the_examples_values_are_too_large_small_ones_are_captured_with(options: dict[str, Any]) -> None:
+    fast = takes_one([6, 1, 5], **options)
+    for size in (1, 2, 3, 4, 8):
         x, lengths = torch.randn(3, size), torch.randint(1, size + 1, (3,))
-        torch.testing.assert_close(fast(x, lengths), module(x, lengths))
+        with fast.counters.expect(**({"calls_capture": 1} if options and size in (2, 4, 8) else {})):
+            torch.testing.assert_close(fast(x, lengths), TakesOne()(x, lengths))
+
+
+def test_a_size_for_which_no_legal_value_is_known() -> None:
+    fast = takes_one([6, 2, 5], self_test=False, cudagraph_capture_sizes=[1, 2], allow_partial=True)
+    assert [outcome.outcome for outcome in outcomes_of(fast)] == ["captured", "program"]
+    for size in (1, 2, 5):
+        x, lengths = torch.randn(3, size), torch.randint(1, size + 1, (3,))
+        torch.testing.assert_close(fast(x, lengths), TakesOne()(x, lengths))
     with pytest.raises(sizewise.SizewiseError, match="SW621"):
-        sizewise.compile(
-            module, dynamic_shapes=shapes, backend="eager", cudagraph_mode="FULL", cudagraph_capture_sizes=[1]
-        ).warmup(torch.randn(3, 6), torch.tensor([6, 1, 5]))
+        takes_one([6, 2, 5], self_test=False, cudagraph_capture_sizes=[1])

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,9 +30,10 @@ from .monitor import cudagraph_capturing_enabled
 from .program import Padding
 from .traced import Traced
 from .verify.padding import tested
-from .verify.samples import in_range, resized, sample, sizes_in_words
+from .verify.samples import in_range, sizes_in_words
 from .verify.state import ModuleState, NoState
 from .verify.tolerance import compare, sum_depth
+from .verify.values import Values
 from .verify.worth import measure
 from .wanted import Wanted, wanted
 
@@ -150,7 +152,7 @@ class _Capturing:
         # The captures' own names of the module's tensors: what is assigned to `.data` later is not seen through them.
         self.weights = [tensor.detach() for tensor in entry.weights.fetch()]
         self.pieces = PieceSessions(backend)
-        self.generator = torch.Generator().manual_seed(0)
+        self.values = Values(self.program, self.example, self.weights)
 
     def run(self) -> None:
         """Afterwards ``found`` is what serves the program's sizes; None where nothing was captured."""
@@ -227,12 +229,14 @@ class _Capturing:
         if bucket is None:
             return others, []
         with self.timeline.phase("worth"):
-            serve, values = bucket.function(smallest), self._arguments(smallest)
+            serve = bucket.function(smallest)
             ascending = [each[dim] for each in reversed(sizes)]
             try:
-                found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), self._at)
+                values = self.values.fresh(smallest, state).arguments
+                at = partial(self._at, state=state)
+                found = measure(ascending, smallest[dim], lambda: serve(self.weights, *values), at)
             except Exception:
-                # Values that some size does not take: which sizes are worth it is not known, and each is tried.
+                # Some size takes no values that are known: which sizes are worth it is not, and each is tried.
                 return others, [bucket]
         self.chosen = True
         self.program.worth = dict(found.least) or {0: 0}  # no size is 0: a bundle has to know that none was worth it
@@ -243,13 +247,10 @@ class _Capturing:
             self._without({dim: size}, too_little)
         return [each for each in others if each[dim] in found.least], [bucket] if found.least else []
 
-    def _arguments(self, sizes: Mapping[str, int]) -> list[torch.Tensor]:
-        values = self._call(sizes, fresh=True).tensor_values()
-        return [values[path].contiguous() for path in self.program.arguments]
-
-    def _at(self, size: int) -> Callable[[], Any]:
+    def _at(self, size: int, state: ModuleState) -> Callable[[], Any]:
         """The program on fresh values of that size of its one dim."""
-        arguments = self._arguments({self.program.size_names[0]: size})
+        sizes = {self.program.size_names[0]: size}
+        arguments = self.values.fresh(sizes, state).arguments
         variant = self.program.variant_for(size)
         return lambda: variant.call(list(self.weights), size, *arguments)
 
@@ -299,16 +300,14 @@ class _Capturing:
 
     def _capture(self, session: Session, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
         began, captured = time.perf_counter(), None
-        values = self._call(sizes).tensor_values()
-        variant = self.program.variant_for(next(iter(sizes.values()), None))
-        job = Job(
-            variant.call,
-            tuple(values[path].contiguous() for path in self.program.arguments),
-            (self.weights, *(sizes[name] for name in self.program.size_names)),
-            tuple(self.weights),
-            label=f"{self.traced.owner} {sizes_in_words(sizes)}",
-        )
         try:
+            job = Job(
+                self.program.variant_for(next(iter(sizes.values()), None)).call,
+                tuple(self.values.tame(sizes, state).arguments),
+                (self.weights, *(sizes[name] for name in self.program.size_names)),
+                tuple(self.weights),
+                label=f"{self.traced.owner} {sizes_in_words(sizes)}",
+            )
             with self.timeline.phase("capture.size", sizes=dict(sizes)):
                 captured = self._captured(session, job, sizes)
                 refuse_views_of_inputs(captured, job.inputs)
@@ -353,33 +352,18 @@ class _Capturing:
         outcome = CaptureOutcome(sizes, "captured", why, captured.bytes, captured.live, mode.name, pieces, seconds)
         self.outcomes.append(outcome)
 
-    def _call(self, sizes: Mapping[str, int], fresh: bool = False) -> Call:
-        """A call of these sizes, with legal values."""
-        spec = self.traced.spec
-        if self.example is not None:
-            return sample(self.example, spec, sizes, self.generator) if fresh else resized(self.example, spec, sizes)
-        # No value is known, and 0 is what is written behind the values of a call as well.
-        empty = resized(self.traced.call, spec, sizes)
-        zeros = {leaf.path: torch.zeros_like(leaf.value) for leaf in empty.tensors()}
-        return empty.with_values(zeros)
-
     def _differs(self, bucket: Bucket, sizes: Mapping[str, int], state: ModuleState) -> str:
         """Where a replay gives something else than the program on fresh values, in words."""
-        arguments = self._arguments(sizes)
-        numbers = [sizes[name] for name in self.program.size_names]
-        variant = self.program.variant_for(numbers[0] if numbers else None)
-        wanted = variant.call(list(self.weights), *numbers, *arguments)
-        after = state.current()
-        state.restore()
+        run = self.values.fresh(sizes, state)
         serve = bucket.function(sizes)
-        seen = serve(list(self.weights), *arguments)
+        seen = serve(list(self.weights), *run.arguments)
         while seen is MISSED:  # a call of another thread replays, if sizes are captured during service
             if self.turns.retired:
                 raise CannotCapture("the captures were given up meanwhile")
             time.sleep(0.001)
-            seen = serve(list(self.weights), *arguments)
+            seen = serve(list(self.weights), *run.arguments)
         depth = sum_depth(self.target.module)
-        found = compare(wanted, seen, depth) or compare(after, state.current(), depth, path="tensors")
+        found = compare(run.result, seen, depth) or compare(run.after, state.current(), depth, path="tensors")
         state.restore()
         return "" if found is None else f"its replay is not equal to the program: {found.path} {found.what}"
 

@@ -87,6 +87,18 @@ def resized(call: Call, spec: DimSpec, sizes: Mapping[str, int]) -> Call:
     return call.with_values(values)
 
 
+def tamer(call: Call, spec: DimSpec, sizes: Mapping[str, int]) -> Iterator[Call]:
+    """The call's own values cut or repeated to ``sizes``, and the same with every integer at the smallest of them."""
+    example = resized(call, spec, sizes)
+    yield example
+    smallest = {
+        leaf.path: torch.full_like(leaf.value, int(leaf.value.to(torch.int64).min()))
+        for leaf in example.tensors()
+        if not (leaf.value.is_floating_point() or leaf.value.is_complex()) and leaf.value.numel()
+    }
+    yield example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})
+
+
 def sample(call: Call, spec: DimSpec, sizes: Mapping[str, int], generator: torch.Generator) -> Call:
     """The call at ``sizes`` with fresh values.
 

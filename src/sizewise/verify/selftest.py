@@ -20,7 +20,7 @@ from ..traced import Traced
 from .exact import ExactReference
 from .machine import allocation_failure
 from .memory import Budget
-from .samples import critical_sizes, in_range, probe_sizes, resized, sample, sizes_in_words
+from .samples import critical_sizes, in_range, probe_sizes, sample, sizes_in_words, tamer
 from .state import ModuleState, in_words, own_copy
 from .tolerance import compare, sum_depth
 
@@ -122,19 +122,7 @@ def _attempts(
     made when the one before has failed: it may be large.
     """
     yield traced.call if as_it_is else sample(traced.call, traced.spec, sizes, generator)
-    yield from _tamer(traced, sizes)
-
-
-def _tamer(traced: TracedGraph, sizes: Mapping[str, int]) -> Iterator[Call]:
-    """The example cut or repeated to ``sizes``, and the same with every integer at the example's smallest."""
-    example = resized(traced.call, traced.spec, sizes)
-    yield example
-    smallest = {
-        leaf.path: torch.full_like(leaf.value, int(leaf.value.to(torch.int64).min()))
-        for leaf in example.tensors()
-        if not (leaf.value.is_floating_point() or leaf.value.is_complex()) and leaf.value.numel()
-    }
-    yield example.with_values({**{leaf.path: leaf.value for leaf in example.tensors()}, **smallest})
+    yield from tamer(traced.call, traced.spec, sizes)
 
 
 def sizes_of(traced: Traced, call: Call | None = None) -> dict[str, int]:
