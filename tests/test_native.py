@@ -23,7 +23,7 @@ from benchmarks.models import ATTENTION, decoder
 from sizewise import Dim, native
 from sizewise.graphs.tape import fast
 from sizewise.graphs.tape.recorder import Step
-from sizewise.native import MISSING, Places, layout, watch
+from sizewise.native import MISSING, Places, copied_in, layout, watch
 
 slow = pytest.mark.slow
 
@@ -405,3 +405,31 @@ def test_a_file_that_others_may_write_is_not_used(tmp_path: Path) -> None:
     (kept,) = tmp_path.rglob("*.fast")
     kept.chmod(0o666)
     assert run(BUILD, tmp_path, CXX="false") == "False\n"
+
+
+# -- arguments
+
+
+def test_arguments_are_copied_and_filled_up() -> None:
+    one, two = torch.randn(4, 3), torch.ones(5, dtype=torch.int64)
+    copy = copied_in([(one[:2], one), (two, two)])
+    assert copy is not None
+    first, second = torch.randn(2, 3), torch.arange(5)
+    copy(first, second)
+    assert torch.equal(one[:2], first) and not one[2:].any() and torch.equal(two, second)
+    with pytest.raises(TypeError, match="number of arguments"):
+        copy(first)
+    strided = torch.randn(3, 4)
+    assert copied_in([(strided[:, 1:], strided)]) is None
+
+
+# -- questions
+
+
+def test_answers_are_compared_by_value() -> None:
+    answers = {"size": 1000}
+    intact = watching(Places(questions=[(answers.get, ("size",), 1000), (len, ([1],), 1)]))
+    assert intact()
+    answers["size"] = 1001
+    assert not intact()
+    assert not watching(Places(questions=[(int, ("no number",), 1)]))()

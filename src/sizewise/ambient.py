@@ -4,12 +4,13 @@ A program is built under one ambient state and serves only that one. Inference m
 same code runs in both, and tensors made inside belong to the caller's mode.
 
 Private API: ``torch._C._len_torch_dispatch_stack``, ``torch._C._len_torch_function_stack``,
-``torch._C._functorch.maybe_current_level``. Checked on torch 2.13.0.
+``torch._C._functorch.maybe_current_level``, ``torch.autograd.forward_ad._current_level``; what the public functions
+call, ``torch._C._get_deterministic_algorithms`` and ``_get_float32_matmul_precision``. Checked on torch 2.13.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,6 +84,32 @@ def is_transformed() -> bool:
         or _forward_ad._current_level >= 0
         or (bool(torch._C._len_torch_function_stack()) and not _only_default_device())
     )
+
+
+Question = tuple[Callable[..., Any], tuple[Any, ...], Any]
+
+
+def questions(device_type: str, state: tuple[Any, ...]) -> tuple[list[Question], list[tuple[Any, str, Any]]] | None:
+    """What `read` and `is_transformed` ask, with the answers where all is as in ``state`` and nothing is transformed.
+
+    (function, its arguments, the answer), and (object, attribute, value). None where a default device was set.
+    """
+    autocast, dtype, device, deterministic, precision, threads = state
+    if device != "cpu":
+        return None
+    asked: list[Question] = [
+        (torch._C._len_torch_dispatch_stack, (), 0),
+        (torch._C._len_torch_function_stack, (), 0),
+        (torch._C._functorch.maybe_current_level, (), None),
+        (_autocast_enabled, (device_type,), autocast is not None),
+        (_dtype, (), dtype),
+        (getattr(torch._C, "_get_deterministic_algorithms", _deterministic), (), deterministic),
+        (getattr(torch._C, "_get_float32_matmul_precision", _precision), (), precision),
+        (_threads, (), threads),
+    ]
+    if autocast is not None:
+        asked.append((torch.get_autocast_dtype, (device_type,), autocast))
+    return asked, [(_forward_ad, "_current_level", -1)]
 
 
 def _only_default_device() -> bool:

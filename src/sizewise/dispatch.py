@@ -19,6 +19,7 @@ from .calls import Leaf, Shell, Signature
 from .dims import Dim
 from .graphs.bucket import MISSED
 from .guards import Snapshot
+from .native import Places, watch
 from .program import Program
 from .program import size_variable as program_size
 from .weights import WeightBinding, memory_of, overlap
@@ -150,7 +151,7 @@ class _EntryWriter:
                 self.constant(leaf)
         self.relations()
         self.sharing()
-        self.miss_if("sw_is_transformed() or sw_read_ambient(sw_DEVICE) != sw_AMBIENT")
+        self.ambient()
         self.run()
         body = "".join(f"    {line}\n" for line in self.lines)
         return f"def entry({declaration}):\n{body}", self.scope
@@ -266,6 +267,15 @@ class _EntryWriter:
         tensors = [leaf.expr for leaf in self.traced.call.tensors()]
         self.scope["sw_shares"] = _sharing_check(bool(effects.written), self.entry.weights)
         self.miss_if(f"sw_shares(({', '.join(tensors)},))")
+
+    def ambient(self) -> None:
+        asked = ambient.questions(self.entry.device_type, self.entry.state)
+        as_it_was = watch(Places(questions=asked[0], attributes=asked[1])) if asked is not None else None
+        differs = "sw_is_transformed() or sw_read_ambient(sw_DEVICE) != sw_AMBIENT"
+        if as_it_was is not None:
+            self.scope["sw_as_it_was"] = as_it_was
+            differs = f"not sw_as_it_was() and ({differs})"
+        self.miss_if(differs)
 
     def run(self) -> None:
         serve = self._serve()

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..native import copied_in
 from ..traced import Output, SizeFunction
 from ..traced.outputs import LEAVES, container_source, parts_of
 from .backend import CannotCapture, Capture, tensors_of
@@ -160,7 +161,7 @@ class _Writer:
 
     def write(self) -> tuple[str, dict[str, Any]]:
         names = [f"a{index}" for index in range(len(self.form.arguments))]
-        before = [
+        before = self._copied_at_once(names) or [
             line
             for name, path, static in zip(names, self.form.arguments, self.bucket.capture.inputs, strict=True)
             for line in self._input(name, path, static)
@@ -195,15 +196,31 @@ class _Writer:
         self.scope[name] = value
         return name
 
-    def _input(self, name: str, path: str, static: torch.Tensor) -> list[str]:
-        padded = {
+    def _copied_at_once(self, names: Sequence[str]) -> list[str]:
+        """One call in C++ for all arguments; [] where it takes more than copying and writing zeros."""
+        parts = []
+        for path, static in zip(self.form.arguments, self.bucket.capture.inputs, strict=True):
+            own = _narrowed(static, self._padded(path))
+            # Of a contiguous part what is behind it is one block as well.
+            plain = own.is_contiguous() and static.is_contiguous() and not self.form.pads.get(path, 0)
+            if not plain:
+                return []
+            parts.append((own, static))
+        function = copied_in(parts)
+        given = ", ".join(f"c{name}" if self.shared else name for name in names)
+        return [f"{self._bind(function)}({given})"] if function is not None else []
+
+    def _padded(self, path: str) -> dict[int, int]:
+        """The axes of an argument that are filled up -> their sizes in a call."""
+        return {
             axis: self.sizes[dim]
             for axis, dim in self.form.axes.get(path, {}).items()
             if self.sizes[dim] != self.bucket.sizes[dim]
         }
-        own = static
-        for axis, size in padded.items():
-            own = own.narrow(axis, 0, size)
+
+    def _input(self, name: str, path: str, static: torch.Tensor) -> list[str]:
+        padded = self._padded(path)
+        own = _narrowed(static, padded)
         copy = f"{self._bind(own)}.copy_({'c' if self.shared else ''}{name})"
         if not padded:
             return [copy]
@@ -242,6 +259,12 @@ class _Writer:
             mine = self._bind(own)
             self.after.append(f"{known} = {f'hand_out({mine}, CLOCK)' if self.bucket.static else f'{mine}.clone()'}")
         return known
+
+
+def _narrowed(tensor: torch.Tensor, sizes: Mapping[int, int]) -> torch.Tensor:
+    for axis, size in sizes.items():
+        tensor = tensor.narrow(axis, 0, size)
+    return tensor
 
 
 def at_sizes(size: Any, sizes: Mapping[str, int]) -> Any:

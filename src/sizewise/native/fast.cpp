@@ -48,6 +48,12 @@ struct Group {
     std::vector<Place> places;
 };
 
+struct Question {
+    PyObject* callable;
+    std::vector<PyObject*> given;
+    PyObject* answer;
+};
+
 struct TensorState {
     PyObject* value;
     const unsigned char* implementation;
@@ -64,6 +70,7 @@ struct State {
     std::vector<Object> objects;
     std::vector<Group> groups;
     std::vector<PyObject*> empty;
+    std::vector<Question> questions;
     std::vector<TensorState> tensors;
     std::ptrdiff_t offset = 0;
     std::size_t size = 0;
@@ -120,6 +127,21 @@ bool add_groups(State& state, PyObject* groups, PyObject* missing) {
             group.places.push_back({key, value == missing ? nullptr : value});
         }
         state.groups.push_back(std::move(group));
+    }
+    return true;
+}
+
+// (callable, its arguments, the answer) each.
+bool add_questions(State& state, PyObject* questions) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(questions); ++index) {
+        PyObject *callable, *given, *answer;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(questions, index), "OO!O", &callable, &PyTuple_Type, &given, &answer))
+            return false;
+        hold(state, PyTuple_GET_ITEM(questions, index));
+        Question question{callable, {}, answer};
+        for (Py_ssize_t place = 0; place < PyTuple_GET_SIZE(given); ++place)
+            question.given.push_back(PyTuple_GET_ITEM(given, place));
+        state.questions.push_back(std::move(question));
     }
     return true;
 }
@@ -196,6 +218,17 @@ bool all_empty(const State& state) {
     return true;
 }
 
+bool same_answers(const State& state) {
+    for (const Question& question : state.questions) {
+        PyObject* answer = PyObject_Vectorcall(question.callable, question.given.data(), question.given.size(), nullptr);
+        int same = answer == nullptr ? -1 : PyObject_RichCompareBool(answer, question.answer, Py_EQ);
+        Py_XDECREF(answer);
+        if (same < 0) PyErr_Clear();
+        if (same != 1) return false;
+    }
+    return true;
+}
+
 bool same_tensors(const State& state) {
     for (const TensorState& tensor : state.tensors) {
         const unsigned char* found = implementation_of(tensor.value, state.offset);
@@ -207,11 +240,11 @@ bool same_tensors(const State& state) {
 }
 
 PyObject* watch_new(PyTypeObject* type, PyObject* args, PyObject*) {
-    PyObject *objects, *groups, *empty, *tensors, *missing;
+    PyObject *objects, *groups, *empty, *questions, *tensors, *missing;
     Py_ssize_t offset, size;
     unsigned long long data_pointer;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!OnnK", &PyTuple_Type, &objects, &PyTuple_Type, &groups, &PyTuple_Type, &empty,
-                          &PyTuple_Type, &tensors, &missing, &offset, &size, &data_pointer))
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!OnnK", &PyTuple_Type, &objects, &PyTuple_Type, &groups, &PyTuple_Type,
+                          &empty, &PyTuple_Type, &questions, &PyTuple_Type, &tensors, &missing, &offset, &size, &data_pointer))
         return nullptr;
     Watch* self = reinterpret_cast<Watch*>(type->tp_alloc(type, 0));
     if (self == nullptr) return nullptr;
@@ -232,7 +265,7 @@ PyObject* watch_new(PyTypeObject* type, PyObject* args, PyObject*) {
         hold(state, dict);
         state.empty.push_back(dict);
     }
-    if (!good || !add_tensors(state, tensors)) {
+    if (!good || !add_questions(state, questions) || !add_tensors(state, tensors)) {
         Py_DECREF(self);
         return nullptr;
     }
@@ -269,7 +302,7 @@ void watch_dealloc(PyObject* object) {
 PyObject* watch_intact(PyObject* object, PyObject*) {
     State* state = reinterpret_cast<Watch*>(object)->state;
     bool same = state != nullptr && same_objects(*state) && same_groups(*state) && all_empty(*state) &&
-                same_tensors(*state);
+                same_answers(*state) && same_tensors(*state);
     return PyBool_FromLong(same);
 }
 
@@ -474,6 +507,109 @@ PyType_Slot tape_slots[] = {
 
 PyType_Spec tape_spec = {"sizewise.native.Tape", sizeof(Tape), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, tape_slots};
 
+// -- arguments into fixed memory
+
+struct Target {
+    void* to;
+    std::size_t bytes;
+    void* zeros;  // what is filled with zeros, behind the copied part
+    std::size_t zero_bytes;
+};
+
+struct Fill {
+    std::vector<Target> targets;
+    DataPointer data_pointer;
+    PyObject* held;
+};
+
+struct Inputs {
+    PyObject_HEAD
+    Fill* fill;
+};
+
+PyObject* inputs_copy(PyObject* object, PyObject* const* given, Py_ssize_t count) {
+    Fill* fill = reinterpret_cast<Inputs*>(object)->fill;
+    if (fill == nullptr || count != static_cast<Py_ssize_t>(fill->targets.size())) {
+        PyErr_SetString(PyExc_TypeError, "another number of arguments than there are inputs");
+        return nullptr;
+    }
+    for (Py_ssize_t index = 0; index < count; ++index) {
+        const Target& target = fill->targets[static_cast<std::size_t>(index)];
+        if (target.zero_bytes != 0) std::memset(target.zeros, 0, target.zero_bytes);
+        if (target.bytes != 0) std::memmove(target.to, fill->data_pointer(given[index]), target.bytes);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject* inputs_new(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject *targets, *held;
+    unsigned long long data_pointer;
+    if (!PyArg_ParseTuple(args, "O!OK", &PyTuple_Type, &targets, &held, &data_pointer)) return nullptr;
+    Inputs* self = reinterpret_cast<Inputs*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->fill = new (std::nothrow) Fill{{}, reinterpret_cast<DataPointer>(data_pointer), held};
+    if (self->fill == nullptr) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    Py_INCREF(held);
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(targets); ++index) {
+        unsigned long long to, zeros;
+        Py_ssize_t bytes, zero_bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(targets, index), "KnKn", &to, &bytes, &zeros, &zero_bytes)) {
+            Py_DECREF(self);
+            return nullptr;
+        }
+        self->fill->targets.push_back({reinterpret_cast<void*>(to), static_cast<std::size_t>(bytes),
+                                       reinterpret_cast<void*>(zeros), static_cast<std::size_t>(zero_bytes)});
+    }
+    return reinterpret_cast<PyObject*>(self);
+}
+
+int inputs_traverse(PyObject* object, visitproc visit, void* arg) {
+    Py_VISIT(Py_TYPE(object));
+    Fill* fill = reinterpret_cast<Inputs*>(object)->fill;
+    if (fill != nullptr) Py_VISIT(fill->held);
+    return 0;
+}
+
+int inputs_clear(PyObject* object) {
+    Inputs* self = reinterpret_cast<Inputs*>(object);
+    Fill* fill = self->fill;
+    self->fill = nullptr;
+    if (fill != nullptr) {
+        Py_DECREF(fill->held);
+        delete fill;
+    }
+    return 0;
+}
+
+void inputs_dealloc(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    inputs_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyMethodDef inputs_methods[] = {
+    {"copy", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(inputs_copy)), METH_FASTCALL,
+     "Copy contiguous tensors of the known sizes to where they belong, and fill up what is behind them."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot inputs_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(inputs_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(inputs_dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(inputs_traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(inputs_clear)},
+    {Py_tp_methods, inputs_methods},
+    {0, nullptr},
+};
+
+PyType_Spec inputs_spec = {"sizewise.native.Inputs", sizeof(Inputs), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                           inputs_slots};
+
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
@@ -481,16 +617,18 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "fast", nullptr, -1, nullptr, n
 PyMODINIT_FUNC PyInit_fast() {
     PyObject* module = PyModule_Create(&definition);
     if (module == nullptr) return nullptr;
-    PyObject* watch = PyType_FromSpec(&watch_spec);
-    PyObject* tape = PyType_FromSpec(&tape_spec);
-    if (watch == nullptr || tape == nullptr || PyModule_AddObjectRef(module, "Watch", watch) < 0 ||
-        PyModule_AddObjectRef(module, "Tape", tape) < 0) {
-        Py_XDECREF(watch);
-        Py_XDECREF(tape);
-        Py_DECREF(module);
-        return nullptr;
+    struct {
+        const char* name;
+        PyType_Spec* spec;
+    } kinds[] = {{"Watch", &watch_spec}, {"Tape", &tape_spec}, {"Inputs", &inputs_spec}};
+    for (auto& kind : kinds) {
+        PyObject* type = PyType_FromSpec(kind.spec);
+        if (type == nullptr || PyModule_AddObjectRef(module, kind.name, type) < 0) {
+            Py_XDECREF(type);
+            Py_DECREF(module);
+            return nullptr;
+        }
+        Py_DECREF(type);
     }
-    Py_DECREF(watch);
-    Py_DECREF(tape);
     return module;
 }

@@ -81,7 +81,7 @@ def _tells(extension: ModuleType, layout: Layout) -> bool:
 
 
 def _watch(extension: ModuleType, tensor: torch.Tensor, layout: Layout) -> Any:
-    return extension.Watch((), (), (), (tensor,), None, layout.offset, layout.size, layout.data_pointer)
+    return extension.Watch((), (), (), (), (tensor,), None, layout.offset, layout.size, layout.data_pointer)
 
 
 def _replaced(tensor: torch.Tensor) -> None:

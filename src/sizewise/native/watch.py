@@ -29,6 +29,8 @@ class Places:
     """Containers among those of ``items`` that have nothing else in them."""
     empty: list[Any] = field(default_factory=list)
     """Dicts that have nothing in them."""
+    questions: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = field(default_factory=list)
+    """(function, its arguments, what it has to give)."""
     tensors: list[torch.Tensor] = field(default_factory=list)
     """Everything about them but their values: class, address, shape, strides, dtype, device, bits."""
 
@@ -38,6 +40,7 @@ class Places:
         self.attributes += other.attributes
         self.whole += other.whole
         self.empty += other.empty
+        self.questions += other.questions
         self.tensors += other.tensors
 
 
@@ -55,7 +58,8 @@ def watch(places: Places) -> Callable[[], bool] | None:
         *_groups(places.items, places.whole),
         *((owner, -2, ((key, value),)) for owner, key, value in places.attributes),
     )
-    given = (tuple(places.objects), groups, tuple(places.empty), tuple(places.tensors))
+    parts = (places.objects, groups, places.empty, places.questions, places.tensors)
+    given = map(tuple, parts)
     made = extension.Watch(*given, MISSING, known.offset, known.size, known.data_pointer)
     intact: Callable[[], bool] = made.intact
     return intact
