@@ -12,7 +12,7 @@ from ...monitor import validate_cudagraph_capturing_enabled
 from ..backend import CannotCapture, Job
 from ..window import capture_window
 from .recorder import Recording, record
-from .tape import Arena, ArenaTooSmall, Tape, bind
+from .tape import Arena, Tape, bind, plan
 
 
 class TapeBackend:
@@ -65,11 +65,9 @@ class TapeSession:
         self._tapes, self._arenas = [], []
 
     def _bound(self, recording: Recording, job: Job) -> Tape:
-        needed = 0
-        for arena in self._arenas:
-            try:
-                return bind(recording, arena, job.label, job.shares)
-            except ArenaTooSmall as problem:
-                needed = problem.bytes
-        self._arenas.append(Arena(needed))
-        return bind(recording, self._arenas[-1], job.label, job.shares)
+        planned = plan(recording, job.shares)
+        arena = next((arena for arena in self._arenas if arena.bytes >= planned.bytes), None)
+        if arena is None:
+            arena = Arena(planned.bytes)
+            self._arenas.append(arena)
+        return bind(planned, arena, job.label)

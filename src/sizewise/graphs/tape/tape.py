@@ -51,25 +51,39 @@ class Arena:
         tensor.set_(self._block.untyped_storage(), start, tensor.shape, tensor.stride())
 
 
-def bind(recording: Recording, arena: Arena, label: str = "", shares: bool = False) -> Tape:
-    """``recording`` as a tape on ``arena``. The recording's tensors are moved there.
+@dataclass
+class Plan:
+    """A recording with the place of each of its buffers in an arena of ``bytes``."""
+
+    recording: Recording
+    kept: list[torch.Tensor]
+    """The results that lie in the arena."""
+    offsets: list[int]
+    bytes: int
+
+
+def plan(recording: Recording, shares: bool = False) -> Plan:
+    """Where ``recording`` puts its buffers.
 
     Raises:
         CannotCapture: of its result, one tensor is a view of an argument, or shares memory with another, which it may
             where it ``shares``.
-        ArenaTooSmall.
     """
     kept = _own_results(recording, shares)
     for tensor in kept:
         recording.buffers[tensor.untyped_storage()._cdata].last = AFTER
     spans = [(b.storage.nbytes(), b.first, max(b.first, b.last)) for b in recording.buffers.values()]
     offsets, size = place(spans)
-    if arena.bytes < size:
-        raise ArenaTooSmall(size)
+    return Plan(recording, kept, offsets, size)
+
+
+def bind(planned: Plan, arena: Arena, label: str = "") -> Tape:
+    """The tape of a plan on ``arena``, which is large enough. The recording's tensors are moved there."""
+    recording = planned.recording
     writer = _Writer(recording)
     source, scope = writer.write()
-    moved = {id(tensor): tensor for tensor in (*writer.tensors, *recording.arguments, *kept)}
-    at = dict(zip(recording.buffers, offsets, strict=True))
+    moved = {id(tensor): tensor for tensor in (*writer.tensors, *recording.arguments, *planned.kept)}
+    at = dict(zip(recording.buffers, planned.offsets, strict=True))
     # All addresses first: moving a tensor may free the storage that another is known by.
     places = [(tensor, at.get(tensor.untyped_storage()._cdata)) for tensor in moved.values()]
     for tensor, offset in places:
@@ -77,19 +91,17 @@ def bind(recording: Recording, arena: Arena, label: str = "", shares: bool = Fal
             arena.move(tensor, offset)
     filename = f"<sizewise tape {label} {next(_numbers)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    exec(compile(source, filename, "exec"), scope)
     live = tuple(step.name for step in recording.steps if step.results is not None)
+    replay = replay_of(recording.steps, writer.live) or _in_python(source, scope, filename)
+    arguments, steps = tuple(recording.arguments), len(recording.steps)
+    return Tape(arguments, recording.result, planned.bytes, live, steps, replay, filename)
+
+
+def _in_python(source: str, scope: dict[str, Any], filename: str) -> Callable[[], None]:
+    exec(compile(source, filename, "exec"), scope)
     # Taken out of its own globals: without that circle the memory goes with the tape.
-    replay = replay_of(recording.steps, writer.live) or scope.pop("replay")
-    return Tape(tuple(recording.arguments), recording.result, size, live, len(recording.steps), replay, filename)
-
-
-class ArenaTooSmall(Exception):
-    """Internal: a recording needs ``bytes``, which is more than the arena has."""
-
-    def __init__(self, bytes: int) -> None:
-        super().__init__(f"{bytes} bytes are needed")
-        self.bytes = bytes
+    replay: Callable[[], None] = scope.pop("replay")
+    return replay
 
 
 _numbers = itertools.count()
