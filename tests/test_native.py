@@ -6,6 +6,7 @@ import collections
 import gc
 import hashlib
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -154,6 +155,40 @@ def test_keys_that_raise_when_they_are_compared() -> None:
 
     table: dict[Any, Any] = {Odd(): 1}
     assert not watching(Places(items=[(table, Odd(), 1)]))()
+
+
+def test_random_changes_are_seen_as_python_sees_them() -> None:
+    """Also those by bytecode that the interpreter has specialised, which sets attributes in ways of its own."""
+    draw = random.Random(0)
+    values = [object(), object(), 1, 2, None]
+
+    def set_second(thing: Thing, value: Any) -> None:
+        thing.second = value
+
+    def delete_second(thing: Thing) -> None:
+        if "second" in vars(thing):
+            del thing.second
+
+    changes: list[Callable[[Thing], Any]] = [
+        lambda thing: set_second(thing, draw.choice(values)),
+        delete_second,
+        lambda thing: vars(thing).update(first=draw.choice(values)),
+        lambda thing: vars(thing).pop("third", None),
+        lambda thing: setattr(thing, "third", 1) if draw.random() < 0.1 else None,
+    ]
+    compared = 0
+    for _ in range(1000):
+        thing = Thing()
+        for _ in range(draw.choice([0, 20])):
+            set_second(thing, 1)
+        names = ("first", "second", "third")
+        known = [(name, vars(thing).get(name, MISSING)) for name in names]
+        intact = watching(Places(items=[(vars(thing), name, value) for name, value in known]))
+        for _ in range(draw.randrange(1, 20)):
+            draw.choice(changes)(thing)
+            assert intact() is all(vars(thing).get(name, MISSING) is value for name, value in known)
+            compared += 1
+    assert compared > 5000
 
 
 def test_a_watch_in_a_circle_is_collected() -> None:

@@ -18,8 +18,9 @@
 
 namespace {
 
-// Python numbers a dict anew at each change up to 3.13; afterwards each place is looked up.
-#if PY_VERSION_HEX < 0x030E0000
+// Up to 3.12 each change gives a dict a new number. In 3.13 attributes of an object are set without; there, and later,
+// each place is looked up.
+#if PY_VERSION_HEX < 0x030D0000
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
 constexpr bool HAS_VERSIONS = true;
