@@ -3,8 +3,8 @@
 Private API: the first member of a Python tensor is ``at::Tensor``, one pointer to ``c10::TensorImpl``, whose sizes (of
 up to five axes), strides, offset, dtype, storage and dispatch keys lie in the object itself;
 ``torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr``; of ``torch._C._aoti``,
-``unsafe_alloc_void_ptr_from_tensor`` and ``alloc_tensor_by_stealing_from_void_ptr``. Checked on torch 2.13.0 and 2.14.1. `found`
-tries each kind of change in the process, and is None where one does not show.
+``unsafe_alloc_void_ptr_from_tensor`` and ``alloc_tensor_by_stealing_from_void_ptr``. Checked on torch 2.13.0 and
+2.14.1. `found` tries each kind of change in the process, and is None where one does not show.
 """
 
 from __future__ import annotations

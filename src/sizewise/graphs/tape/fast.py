@@ -5,7 +5,7 @@ Kernels are called by their address, and matrix products by that of torch's C in
 
 Private API: ``OpOverload._op``; the symbols ``aoti_torch_cpu_mm_out``, ``_bmm_out`` and ``_addmm_out`` of libtorch_cpu;
 kernels of Inductor's and of `compilers.kernels` under their names in the library they come from, which take pointers
-and 64-bit numbers. Checked on torch 2.13.0 and 2.14.1. Where something is missing, that call is made as Python makes it.
+and 64-bit numbers. Checked on torch 2.13.0 and 2.14.1. Where something is missing, Python makes that call.
 """
 
 from __future__ import annotations
