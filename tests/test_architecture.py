@@ -40,6 +40,7 @@ LAYERS = [
     {"report"},
     {"face"},
     {"module"},
+    {"persistent"},
     {"api"},
     {"demo"},
     {"cli"},

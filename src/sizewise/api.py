@@ -25,8 +25,6 @@ _CHOICES = {
     "on_outside": ("error", "eager"),
     "on_stale": ("error", "eager"),
 }
-_CAPTURES = ("persistent",)
-"""Arguments that are refused so far: they are not offered."""
 
 
 def compile(
@@ -74,7 +72,8 @@ def compile(
         decode: dim -> the size that it has in every decode batch, such as ``{"seq": 1}``. A call whose dims have these
             sizes is a decode batch, which ``cudagraph_mode`` FULL_AND_PIECEWISE (the default with ``decode``) and
             FULL_DECODE_ONLY capture whole; other calls replay piece by piece, or run the program.
-        persistent: for later captures; any value but the default is refused by name.
+        persistent: names of arguments that hold state, such as ``("past_key_values",)``: objects that a warm-up binds,
+            whose tensors stay where they are and are written in place. Calls bring the same objects.
 
     Returns:
         A `CompiledModule` for a module, function or method; the class for a class; the target itself
@@ -85,14 +84,13 @@ def compile(
     """
     check_environment()
     _check_choices({"outputs": outputs, "on_miss": on_miss, "on_outside": on_outside, "on_stale": on_stale})
-    _refuse_unavailable(persistent=persistent)
+    names = _checked_names(persistent)
     decode = _checked_decode(decode)
     config = _merged(config, mode, options, decode)
     pads = _checked_pads(pad_values)
     settings = Options(dynamic_shapes, config, on_outside, on_stale, name, on_miss, pads, decode, outputs)
-    if target is None:
-        return functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable)
-    return _compile_target(target, options=settings, inplace=inplace, disable=disable)
+    made = functools.partial(_compile_target, options=settings, inplace=inplace, disable=disable, persistent=names)
+    return made if target is None else made(target)
 
 
 def _check_choices(chosen: Mapping[str, str]) -> None:
@@ -103,12 +101,13 @@ def _check_choices(chosen: Mapping[str, str]) -> None:
             raise errors.BadOption(option=option, seen=value, legal=words, todo=todo)
 
 
-def _refuse_unavailable(*, persistent: Any) -> None:
-    """Refuse what would be accepted and then do nothing."""
-    asked = {"persistent": bool(persistent)}
-    for what, given in asked.items():
-        if given:
-            raise errors.NotAvailable(what=what, hint="leave it out; it is to come with later captures.")
+def _checked_names(names: Any) -> tuple[str, ...]:
+    """Raises BadOption (SW510)."""
+    plain = isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
+    if not plain or len(set(names)) != len(names):
+        todo = 'name each argument that holds state once, such as persistent=("past_key_values",)'
+        raise errors.BadOption(option="persistent", seen=names, legal="a tuple of names of arguments", todo=todo)
+    return tuple(names)
 
 
 def _checked_pads(pads: Any) -> Mapping[str, float | int | bool]:
@@ -177,10 +176,12 @@ def _refuse_typos(options: Mapping[str, Any]) -> None:
         near = difflib.get_close_matches(name, own, n=1, cutoff=0.85)
         if near:
             raise errors.UnknownOption(name=name, near=near[0])
-        raise unknown_option(name, value, [option for option in own if option not in _CAPTURES])
+        raise unknown_option(name, value, own)
 
 
-def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bool) -> Any:
+def _compile_target(
+    target: Any, *, options: Options, inplace: bool, disable: bool, persistent: tuple[str, ...] = ()
+) -> Any:
     if isinstance(target, CompiledModule):
         name = target._sw_owner
         todo = (
@@ -195,6 +196,8 @@ def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bo
         raise errors.BadTarget(seen=f"{type(target).__name__}, which was compiled in place already", todo=todo)
     if disable:
         return target
+    if persistent:
+        return _with_state(target, options, persistent, inplace)
     if isinstance(target, type) and issubclass(target, nn.Module):
         return _compiled_class(target, options)
     if isinstance(target, nn.Module):
@@ -205,6 +208,19 @@ def _compile_target(target: Any, *, options: Options, inplace: bool, disable: bo
         return _compiled_function(target, options)
     todo = "pass an nn.Module instance, a plain function, or use it as a decorator on either."
     raise errors.BadTarget(seen=f"{target!r} ({type(target).__name__})", todo=todo)
+
+
+def _with_state(target: Any, options: Options, names: tuple[str, ...], inplace: bool) -> Any:
+    from .persistent import PersistentModule
+
+    method = isinstance(target, types.MethodType) and isinstance(target.__self__, nn.Module)
+    if inplace or not (method or isinstance(target, nn.Module)):
+        what = "inplace=True" if inplace else f"a {type(target).__name__}"
+        hint = "pass the module itself, or its method, and use what compile returns."
+        raise errors.NotAvailable(what=f"persistent arguments with {what}", hint=hint)
+    if method:
+        return PersistentModule(target.__self__, options, names, target.__name__)
+    return PersistentModule(target, options, names)
 
 
 def load(

@@ -75,3 +75,12 @@ class NotCaptured(CallError, RuntimeError):
     code = "SW412"
     message = 'no capture of {owner} serves {sizes}, and on_miss="error" is set: {captured}.'
     remedy = "list a size that holds it in cudagraph_capture_sizes, or leave on_miss out: the program serves it then."
+
+
+class OtherState(CallError, ValueError):
+    code = "SW413"
+    message = "{owner} was called with {seen}; it is bound to other persistent arguments ({known} in all)."
+    remedy = (
+        "pass the very object of the warm-up, reset in place where it has to start anew (cache.reset()); or warm up "
+        "with this one as well: warmup_many with a call for each."
+    )

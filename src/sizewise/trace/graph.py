@@ -17,6 +17,7 @@ from ..traced import Assumption, GraphInput, Output, SizeFunction, SourcePath, T
 from ..traced.code import TracedCode
 from ..traced.files import digests_of
 from ..traced.paths import MODULE, argument_path, module_path
+from ..traced.state import held_objects
 from . import dynamo
 from .lines import node_location, whole_path
 from .outputs import read_template, with_sizes
@@ -371,7 +372,7 @@ def _template(raw: dynamo.RawTrace, module: nn.Module, symbols: SymbolTable, own
         return _promote_view(value, raw)
 
     markers = (dynamo.is_int_marker, dynamo.holds_marker)
-    template = read_template(raw.result, raw.markers, markers, known, view_of_input, owner)
+    template = read_template(raw.result, raw.markers, markers, known, view_of_input, owner, held_objects(module))
     outputs = next(reversed(raw.graph.graph.nodes)).args[0]
     values = [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
     return with_sizes(template, values, lambda value: _size(value, symbols))

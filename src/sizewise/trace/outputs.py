@@ -27,18 +27,20 @@ def read_template(
     known_tensors: Mapping[int, tuple[str, str]],
     view_of_input: Callable[[torch.Tensor], int | None],
     owner: str,
+    held: Mapping[int, Any],
 ) -> Output:
     """The template of ``result``.
 
     ``markers`` are the stand-ins per graph output; ``is_marker`` tells whether a value is one of a size, and whether
     a text was made from one; ``known_tensors`` maps the id of an argument's or
-    the module's tensor to (kind, path); ``view_of_input`` gives the graph output of a view of an argument.
+    the module's tensor to (kind, path); ``view_of_input`` gives the graph output of a view of an argument; ``held``
+    are objects, by id, that may be returned as they are.
 
     Raises:
         OutputClass (SW212): a leaf or container cannot be rebuilt.
     """
     by_id = {id(marker): index for index, marker in enumerate(markers) if isinstance(marker, torch.Tensor)}
-    reader = _Reader(by_id, *is_marker, known_tensors, view_of_input, owner)
+    reader = _Reader(by_id, *is_marker, known_tensors, view_of_input, owner, held)
     return reader.read(result, "the result")
 
 
@@ -61,12 +63,15 @@ class _Reader:
     known_tensors: Mapping[int, tuple[str, str]]
     view_of_input: Callable[[torch.Tensor], int | None]
     owner: str
+    held: Mapping[int, Any]
 
     def read(self, value: Any, path: str) -> Output:
         if self.is_int_marker(value):
             return Output("graph", index=value.index)
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
+        if id(value) in self.held:
+            return Output("constant", value=value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._fields(value, path)
         if isinstance(value, tuple):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..traced.state import held_objects
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType, types.MethodType, types.ModuleType)
 
 
 class ModuleState:
@@ -82,7 +87,7 @@ class ParameterWatch(TorchDispatchMode):
             _write_back(tensor, kept)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = kwargs or {}
         # A higher-order operator has no schema; what it runs inside comes here by itself.
@@ -106,19 +111,44 @@ def _write_back(tensor: torch.Tensor, kept: torch.Tensor) -> None:
         tensor.copy_(kept)
 
 
+_DEEP, _MANY = 8, 100_000
+"""How far, and how much, of a persistent argument is looked through for tensors."""
+
+
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """The module's buffers, and the plain tensors in attributes of its parts and in lists and dicts there."""
+    """The module's buffers, the plain tensors in attributes of its parts and in lists and dicts there, and all tensors
+    of its persistent arguments. Of other objects the tensors are not looked for: they may be a whole dataset's."""
     found = {name: buffer for name, buffer in module.named_buffers() if not buffer.is_meta}
+    seen: set[int] = set()
     for path, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name in ("_parameters", "_buffers", "_modules"):
-                continue
-            entries = value if isinstance(value, (list, tuple)) else [value]
-            entries = list(value.values()) if isinstance(value, dict) else entries
-            for index, entry in enumerate(entries):
-                if type(entry) is torch.Tensor and not entry.is_meta and entry.layout == torch.strided:
-                    found[f"{path}.{name}.{index}"] = entry
+        for name, value in list(vars(part).items()):
+            if name not in ("_parameters", "_buffers", "_modules"):
+                _collect(f"{path}.{name}", value, found, set(), 2)
+    for index, value in enumerate(held_objects(module).values()):
+        if isinstance(value, nn.Module):
+            found |= {f"persistent.{index}.{name}": tensor for name, tensor in _tensors(value).items()}
+        else:
+            _collect(f"persistent.{index}", value, found, seen, _DEEP)
     return found
+
+
+def _collect(path: str, value: Any, found: dict[str, torch.Tensor], seen: set[int], deep: int) -> None:
+    if isinstance(value, torch.Tensor):
+        if type(value) is torch.Tensor and not value.is_meta and value.layout == torch.strided:
+            found[path] = value
+        return
+    if isinstance(value, (nn.Module, type, *_PLAIN)) or id(value) in seen or deep < 2 or len(seen) > _MANY:
+        return
+    seen.add(id(value))
+    if isinstance(value, (list, tuple)):
+        entries: Iterable[tuple[Any, Any]] = enumerate(value)
+    elif isinstance(value, dict):
+        entries = list(value.items())
+    else:
+        own = getattr(value, "__dict__", None) if deep > 2 else None
+        entries = list(own.items()) if type(own) is dict else []
+    for name, entry in entries:
+        _collect(f"{path}.{name}", entry, found, seen, deep - 1)
 
 
 def own_copy(tensor: torch.Tensor) -> torch.Tensor:
