@@ -22,6 +22,7 @@ NAMES = (
     "minilm_latency",
     "captured_calls",
     "captured_minilm",
+    "decode_step",
     "capture_memory",
     "capture_load",
     "captured_families",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -318,3 +321,13 @@ def test_a_stock_cache_of_a_sliding_window_is_refused_by_its_counter() -> None:
         sizewise.compile(model, dynamic_shapes={}, persistent=(argument(model),)).warmup(
             input_ids=torch.randint(0, 256, (2, 1)), **{argument(model): cache}
         )
+
+
+@slow
+def test_the_example_generates_the_same_tokens() -> None:
+    example = Path(__file__).parent.parent / "examples" / "generate.py"
+    command = [sys.executable, str(example), "--layers", "1", "--tokens", "6", "--skip", "torch.compile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the tokens are the same" in done.stdout and "calls_capture=5" in done.stdout
+    assert done.stdout.count("tokens/s") == 2
