@@ -94,7 +94,7 @@ def test_a_wrong_option_lists_the_right_ones(option: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"persistent": ["cache"]},
+        {"persistent": ["x"], "inplace": True},
     ],
 )
 def test_what_does_not_exist_yet_is_refused_by_name(option: dict[str, Any]) -> None:

@@ -186,6 +186,20 @@ def test_a_persistent_argument_may_be_returned() -> None:
 
 
 @slow
+def test_a_program_that_returns_it_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIZEWISE_DISABLE_COMPILE_CACHE")
+    monkeypatch.setenv("SIZEWISE_CACHE_DIR", str(tmp_path))
+    for traces, hits in ((1, 0), (0, 1)):
+        mine = Noted()
+        fast = compiled(Returns().eval()).warmup(torch.randn(4), memory=mine)
+        assert (fast.counters.traces, fast.counters.cache_hits) == (traces, hits)
+        x = torch.randn(4)
+        with fast.counters.expect(calls_capture=1):
+            doubled, same = fast(x, memory=mine)
+        assert same is mine and torch.equal(doubled, x * 2) and torch.equal(mine.table, x)
+
+
+@slow
 def test_calls_of_several_threads_come_one_after_another() -> None:
     module, mine, right = Remembers(), memory(), memory()
     mine["table"], right["table"] = torch.zeros(2, 512, 4), torch.zeros(2, 512, 4)

@@ -21,6 +21,7 @@ from .split import Piece, SplitCall, Step, is_size
 from .trace import TracedGraph
 from .traced import GraphInput, Output
 from .traced.outputs import container_source
+from .traced.state import HELD, held_objects
 from .weights import named_tensor
 
 
@@ -66,6 +67,7 @@ class _CallerWriter:
         self.copied = copied
         self.traced = traced
         self.steps = steps
+        self.module = module
         self.size_names = list(size_names)
         self.scope: dict[str, Any] = {}
         self.names: dict[str, str] = {}
@@ -98,7 +100,7 @@ class _CallerWriter:
         return self.argument_names[path]
 
     def _fresh(self, name: str) -> str:
-        if re.fullmatch(r"(piece|op|const)_\d+|w\d+|size_\w+|weights|call|math|torch", name):
+        if re.fullmatch(r"(piece|op|const)_\d+|held_\w+|w\d+|size_\w+|weights|call|math|torch", name):
             name = f"value_{name}"
         while name in self.taken:
             name += "_"
@@ -211,6 +213,9 @@ class _CallerWriter:
             return self.argument_names[template.path]
         if kind == "tensor":
             return self.weight_names[template.path]
+        if kind == "held":
+            self.scope[f"{HELD}{template.path}"] = held_objects(self.module)[template.path]
+            return f"{HELD}{template.path}"
         if kind == "constant":
             return self._argument_text(template.value)
         paths = _parts(template, path)

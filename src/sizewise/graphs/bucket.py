@@ -242,6 +242,8 @@ class _Writer:
             return f"a{self.form.arguments.index(template.path)}"
         if template.kind == "tensor":
             return f"weights[{self.form.weights.index(template.path)}]"
+        if template.kind == "held":
+            return self._bind(value)
         if template.kind == "constant":
             return self._bind(template.value)
         if template.shape is None:

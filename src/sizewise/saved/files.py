@@ -26,6 +26,7 @@ from ..integrations import transformers as transformers_integration
 from ..program import Variant, load_caller
 from ..ranges import Range
 from ..traced import files as traced_files
+from ..traced.state import held_objects
 from ..weights import WeightBinding
 from . import loader
 from .pieces import ARTIFACT, files_of, load_pieces
@@ -252,7 +253,7 @@ class _Candidate:
         # First of all: torch.ops has no entry for an operator that nobody asked for yet.
         for name in data["operators"]:
             find_operator(name, "")
-        self.scope = read_scope(data["scope"])
+        self.scope = read_scope(data["scope"], held_objects(module))
         plan, scope = read_plan(data["plan"])
         try:
             self.snapshot = Snapshot(self.program.traced.owner, plan, module, scope, forward)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..ops import REGISTRY, attention_overload
+from ..traced.state import HELD
 from .values import NotWritable, Unreadable, decode, encode
 
 
@@ -22,6 +23,8 @@ def write_scope(scope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(name: str, value: Any) -> list[Any]:
+    if name.startswith(HELD):
+        return ["held", name.removeprefix(HELD)]
     if isinstance(value, torch._ops.OpOverload):
         return ["operator", value._schema.name, value._overloadname]
     if isinstance(value, torch._ops.OpOverloadPacket):
@@ -54,16 +57,20 @@ def _find(module: str, name: str) -> Any:
     return found
 
 
-def read_scope(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The names with what they stand for.
+def read_scope(data: Mapping[str, Any], held: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The names with what they stand for; ``held`` are the persistent arguments.
 
     Raises:
         NotThere: an operator is not registered, or a function or class is gone.
     """
-    return {name: _read(*written) for name, written in data.items()}
+    return {name: _read(held or {}, *written) for name, written in data.items()}
 
 
-def _read(kind: str, *rest: Any) -> Any:
+def _read(held: Mapping[str, Any], kind: str, *rest: Any) -> Any:
+    if kind == "held":
+        if rest[0] not in held:
+            raise NotThere(f"there is no persistent argument {rest[0]}")
+        return held[rest[0]]
     if kind == "operator":
         return find_operator(*rest)
     if kind == "function":

@@ -372,7 +372,8 @@ def _template(raw: dynamo.RawTrace, module: nn.Module, symbols: SymbolTable, own
         return _promote_view(value, raw)
 
     markers = (dynamo.is_int_marker, dynamo.holds_marker)
-    template = read_template(raw.result, raw.markers, markers, known, view_of_input, owner, held_objects(module))
+    held = {id(value): name for name, value in held_objects(module).items()}
+    template = read_template(raw.result, raw.markers, markers, known, view_of_input, owner, held)
     outputs = next(reversed(raw.graph.graph.nodes)).args[0]
     values = [node.meta.get("example_value") if isinstance(node, fx.Node) else node for node in outputs]
     return with_sizes(template, values, lambda value: _size(value, symbols))

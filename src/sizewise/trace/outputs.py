@@ -27,14 +27,14 @@ def read_template(
     known_tensors: Mapping[int, tuple[str, str]],
     view_of_input: Callable[[torch.Tensor], int | None],
     owner: str,
-    held: Mapping[int, Any],
+    held: Mapping[int, str],
 ) -> Output:
     """The template of ``result``.
 
     ``markers`` are the stand-ins per graph output; ``is_marker`` tells whether a value is one of a size, and whether
     a text was made from one; ``known_tensors`` maps the id of an argument's or
     the module's tensor to (kind, path); ``view_of_input`` gives the graph output of a view of an argument; ``held``
-    are objects, by id, that may be returned as they are.
+    are the ids of objects that may be returned as they are, with their names.
 
     Raises:
         OutputClass (SW212): a leaf or container cannot be rebuilt.
@@ -63,7 +63,7 @@ class _Reader:
     known_tensors: Mapping[int, tuple[str, str]]
     view_of_input: Callable[[torch.Tensor], int | None]
     owner: str
-    held: Mapping[int, Any]
+    held: Mapping[int, str]
 
     def read(self, value: Any, path: str) -> Output:
         if self.is_int_marker(value):
@@ -71,7 +71,7 @@ class _Reader:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if id(value) in self.held:
-            return Output("constant", value=value)
+            return Output("held", path=self.held[id(value)])
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._fields(value, path)
         if isinstance(value, tuple):

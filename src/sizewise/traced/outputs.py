@@ -18,7 +18,8 @@ class Output:
     """A node of the template.
 
     ``kind``: ``graph`` (graph output ``index``, a tensor of ``shape`` or the number ``value``), ``input`` (argument
-    ``path``), ``tensor`` (parameter or buffer at ``path``), ``constant`` (``value``), or a container: ``tuple``,
+    ``path``), ``tensor`` (parameter or buffer at ``path``), ``constant`` (``value``), ``held`` (the persistent argument
+    ``path``), or a container: ``tuple``,
     ``list``, ``dict`` (any dict class), ``namedtuple``, ``structseq``, ``fields`` (a dataclass, transformers'
     ModelOutput included).
     """
@@ -79,4 +80,4 @@ def leaves(template: Output, value: Any) -> list[tuple[Output, Any]]:
     return found
 
 
-LEAVES = ("graph", "input", "tensor", "constant")
+LEAVES = ("graph", "input", "tensor", "constant", "held")

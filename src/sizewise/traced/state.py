@@ -8,6 +8,10 @@ from typing import Any
 from torch import nn
 
 
+HELD = "held_"
+"""How a persistent argument's name begins in the source of a program whose result has it as it is."""
+
+
 class WithState(nn.Module):
     """``module`` with ``persistent`` arguments in it; the forward that a subclass has takes the others."""
 
@@ -20,7 +24,6 @@ class WithState(nn.Module):
         self.training = module.training
 
 
-def held_objects(module: nn.Module) -> dict[int, Any]:
-    """The persistent arguments that ``module`` holds, by id: a forward may return them as they are."""
-    held = module.persistent if isinstance(module, WithState) else {}
-    return {id(value): value for value in held.values()}
+def held_objects(module: nn.Module) -> dict[str, Any]:
+    """The persistent arguments that ``module`` holds, by name: a forward may return them as they are."""
+    return module.persistent if isinstance(module, WithState) else {}

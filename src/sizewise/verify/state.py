@@ -124,7 +124,7 @@ def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
         for name, value in list(vars(part).items()):
             if name not in ("_parameters", "_buffers", "_modules"):
                 _collect(f"{path}.{name}", value, found, set(), 2)
-    for index, value in enumerate(held_objects(module).values()):
+    for index, value in held_objects(module).items():
         if isinstance(value, nn.Module):
             found |= {f"persistent.{index}.{name}": tensor for name, tensor in _tensors(value).items()}
         else:
