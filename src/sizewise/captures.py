@@ -301,15 +301,8 @@ class _Capturing:
     def _capture(self, session: Session, sizes: Mapping[str, int], state: ModuleState) -> Bucket | None:
         began, captured = time.perf_counter(), None
         try:
-            job = Job(
-                self.program.variant_for(next(iter(sizes.values()), None)).call,
-                tuple(self.values.tame(sizes, state).arguments),
-                (self.weights, *(sizes[name] for name in self.program.size_names)),
-                tuple(self.weights),
-                label=f"{self.traced.owner} {sizes_in_words(sizes)}",
-            )
             with self.timeline.phase("capture.size", sizes=dict(sizes)):
-                captured = self._captured(session, job, sizes)
+                captured, job = self._recorded(session, sizes, state)
                 refuse_views_of_inputs(captured, job.inputs)
                 bucket = Bucket(captured, self.form, sizes, self.weights, self.turns, self.wanted.static)
                 state.restore()
@@ -317,7 +310,6 @@ class _Capturing:
         except CannotCapture as reason:
             problem = str(reason)
         except Exception as reason:
-            # Values at another size than the example's are guesses, which an operator may not like.
             problem = f"{type(reason).__name__}: {next(iter(str(reason).splitlines()), '')}"
         if problem or captured is None:
             if captured is not None:
@@ -327,6 +319,30 @@ class _Capturing:
         self.counters.add("captures")
         self._with(sizes, captured, time.perf_counter() - began)
         return bucket
+
+    def _recorded(self, session: Session, sizes: Mapping[str, int], state: ModuleState) -> tuple[Capture, Job]:
+        """A capture made with the first values that the program takes.
+
+        Raises CannotCapture, and what the program raises for the last values that are tried.
+        """
+        problem: Exception = CannotCapture("there are no values to try it with")
+        for arguments in self.values.tame(sizes):
+            job = Job(
+                self.program.variant_for(next(iter(sizes.values()), None)).call,
+                tuple(arguments),
+                (self.weights, *(sizes[name] for name in self.program.size_names)),
+                tuple(self.weights),
+                label=f"{self.traced.owner} {sizes_in_words(sizes)}",
+            )
+            try:
+                return self._captured(session, job, sizes), job
+            except CannotCapture:
+                raise
+            except Exception as reason:
+                # Values at another size than the example's are guesses, which an operator may not like.
+                problem = reason
+                state.restore()
+        raise problem
 
     def _captured(self, session: Session, job: Job, sizes: Mapping[str, int]) -> Capture:
         """Raises CannotCapture."""

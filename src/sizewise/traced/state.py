@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-
 HELD = "held_"
 """How a persistent argument's name begins in the source of a program whose result has it as it is."""
 

@@ -29,13 +29,20 @@ class Values:
         self._program, self._example, self._weights = program, example, weights
         self._generator = torch.Generator().manual_seed(0)
 
-    def tame(self, sizes: Mapping[str, int], state: ModuleState) -> Run:
-        """With the example's own values. Raises what the program raises for the last that is tried."""
-        return self._first(sizes, self._tame(sizes), state)
+    def tame(self, sizes: Mapping[str, int]) -> Iterator[list[torch.Tensor]]:
+        """Arguments of these sizes with the example's own values, the likeliest to be legal first."""
+        return (self._arguments(call) for call in self._tame(sizes))
 
     def fresh(self, sizes: Mapping[str, int], state: ModuleState) -> Run:
-        """With random values, where the program takes them, or else as `tame`; ``state`` is put back."""
-        return self._first(sizes, self._fresh(sizes), state)
+        """With random values where the program takes them, or else the first of `tame`; ``state`` is put back.
+
+        Raises what the program raises for the last that is tried.
+        """
+        return self._first(sizes, map(self._arguments, self._fresh(sizes)), state)
+
+    def _arguments(self, call: Call) -> list[torch.Tensor]:
+        values = call.tensor_values()
+        return [values[path].contiguous() for path in self._program.arguments]
 
     def _tame(self, sizes: Mapping[str, int]) -> Iterator[Call]:
         traced = self._program.traced
@@ -47,17 +54,24 @@ class Values:
         yield empty.with_values({leaf.path: torch.zeros_like(leaf.value) for leaf in empty.tensors()})
 
     def _fresh(self, sizes: Mapping[str, int]) -> Iterator[Call]:
+        traced = self._program.traced
         if self._example is not None:
-            yield sample(self._example, self._program.traced.spec, sizes, self._generator)
+            yield sample(self._example, traced.spec, sizes, self._generator)
+        else:
+            (zeros,) = self._tame(sizes)
+            floats = {leaf.path: leaf.value for leaf in zeros.tensors() if leaf.value.is_floating_point()}
+            yield zeros.with_values({path: self._noise(value) for path, value in floats.items()})
         yield from self._tame(sizes)
 
-    def _first(self, sizes: Mapping[str, int], calls: Iterator[Call], state: ModuleState) -> Run:
+    def _noise(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Drawn in float32, which every generator can.
+        return torch.randn(tensor.shape, generator=self._generator).to(tensor)
+
+    def _first(self, sizes: Mapping[str, int], tried: Iterator[list[torch.Tensor]], state: ModuleState) -> Run:
         numbers = [sizes[name] for name in self._program.size_names]
         variant = self._program.variant_for(numbers[0] if numbers else None)
         problem: Exception | None = None
-        for call in calls:
-            values = call.tensor_values()
-            arguments = [values[path].contiguous() for path in self._program.arguments]
+        for arguments in tried:
             try:
                 result = variant.call(list(self._weights), *numbers, *arguments)
                 return Run(arguments, result, state.current())
