@@ -51,7 +51,7 @@ def _compared(
     caches = {who: StaticCache(config=config, max_cache_len=LENGTH) for who in ("ours", "torch.compile", "eager")}
     for cache in caches.values():
         model(input_ids=prompt, **{name: cache})
-    fast = sizewise.compile(model, dynamic_shapes={}, persistent=(name,))
+    fast = sizewise.compile(model, dynamic_shapes={}, persistent=(name,), cudagraph_mode="FULL")
     fast.warmup(input_ids=ids, **{name: caches["ours"]})
     functions = {"ours": fast, "torch.compile": torch.compile(model, dynamic=True), "eager": model}
     steps = {who: _step(function, ids, name, caches[who]) for who, function in functions.items()}
