@@ -437,7 +437,7 @@ def test_the_command_that_loads_a_target_alone(text: str, tmp_path: Path, monkey
     [
         ("SW999", "Sizewise has no error with the code SW999. Its codes go from SW101 to SW711. Nearest: SW711"),
         ("sw-402x", "Nearest: SW402"),
-        ("SW413", "Nearest: SW412"),
+        ("SW414", "Nearest: SW413"),
         ("SW307", "SW307 is retired"),
     ],
 )
