@@ -98,6 +98,26 @@ def test_by_position_by_keyword_and_another_object() -> None:
     assert other["next"] == 0 and mine["next"] == 3
 
 
+class MayRemember(nn.Module):
+    def forward(
+        self, x: torch.Tensor, memory: torch.Tensor | None = None, y: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        x = x if y is None else x + y
+        return x if memory is None else x + memory * 100
+
+
+@slow
+def test_one_by_position_is_not_taken_for_one_that_was_left_out() -> None:
+    module, x, y = MayRemember().eval(), torch.ones(2), torch.ones(2)
+    fast = compiled(module, backend="eager")
+    fast.warmup_many([((x,), {"y": y}), ((x,), {"memory": y, "y": y}), ((x,), {"memory": y})])
+    assert torch.equal(fast(x, y), module(x, y))
+    assert torch.equal(fast(x, y, y), module(x, y, y))
+    assert torch.equal(fast(x, y=y), module(x, y=y))
+    assert torch.equal(fast(x, memory=y), module(x, memory=y))
+    assert torch.equal(fast(x, memory=None, y=y), module(x, y=y))
+
+
 @slow
 def test_several_sets_each_have_their_program() -> None:
     module = Remembers()

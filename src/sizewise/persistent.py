@@ -68,7 +68,8 @@ class PersistentModule(CompiledModule):
         if torch.compiler.is_compiling():
             return self._sw_original()(*args, **kwargs)
         names = self._sw_names
-        bound = self._sw_bound.get(tuple([id(kwargs.get(name)) for name in names]))
+        # What is not given by keyword may be by position: itself, which nobody binds, stands for that.
+        bound = self._sw_bound.get(tuple([id(kwargs.get(name, self)) for name in names]))
         if bound is None:
             return self._sw_other(args, kwargs)
         for name in names:
