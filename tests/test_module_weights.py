@@ -37,7 +37,14 @@ CHANGES = {
     "shape": lambda m: setattr(m.b, "weight", nn.Parameter(torch.randn(6, 8))),
     "device": lambda m: m.to("meta"),
     "removed": lambda m: delattr(m, "shift"),
+    "sparse": lambda m: setattr(m.a, "weight", nn.Parameter(m.a.weight.detach().to_sparse(), requires_grad=False)),
+    "opaque": lambda m: setattr(m, "shift", m.shift.to_mkldnn()),
+    "class": lambda m: setattr(m.a.weight, "__class__", Doubled),
 }
+
+
+class Doubled(nn.Parameter):
+    """A weight that tells torch what to do with it."""
 
 
 @pytest.mark.parametrize("change", CHANGES)

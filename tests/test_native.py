@@ -118,6 +118,17 @@ def test_containers_of_other_kinds() -> None:
     assert not intact()
 
 
+def test_the_order_of_a_whole_dict() -> None:
+    table: dict[str, Any] = {"one": object(), "two": object(), "three": object()}
+    intact = watching(Places(items=[(table, key, value) for key, value in table.items()], whole=[table]))
+    assert intact()
+    table["one"] = table.pop("one")
+    assert not intact()
+    for key in ("two", "three"):
+        table[key] = table.pop(key)
+    assert intact()
+
+
 def test_attributes_however_they_are_found() -> None:
     class Computed:
         value = object()
@@ -133,6 +144,20 @@ def test_attributes_however_they_are_found() -> None:
     Computed.value = object()
     assert not intact()
     assert not watching(Places(attributes=[(owner, "gone", None)]))()
+
+
+def test_an_interrupt_is_not_lost() -> None:
+    class Stopped:
+        @property
+        def value(self) -> Any:
+            raise KeyboardInterrupt
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    for places in (Places(attributes=[(Stopped(), "value", 1)]), Places(questions=[(stop, (), 1)])):
+        with pytest.raises(KeyboardInterrupt):
+            watching(places)()
 
 
 def test_dicts_that_have_to_be_empty() -> None:
@@ -221,6 +246,24 @@ def test_changes_of_a_tensor_are_noticed(kind: str, change: Callable[[torch.Tens
         else:
             change(two)
     assert not intact()
+
+
+def test_the_class_of_a_tensor() -> None:
+    class Other(nn.Parameter):
+        pass
+
+    tensor = nn.Parameter(torch.randn(2, 2), requires_grad=False)
+    intact = watching(Places(tensors=[tensor]))
+    tensor.__class__ = Other
+    assert not intact()
+    tensor.__class__ = nn.Parameter
+    assert intact()
+
+
+@pytest.mark.parametrize("made", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.to_mkldnn])
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_tensors_without_memory_of_the_usual_kind_are_left_to_python(made: Callable[..., torch.Tensor]) -> None:
+    assert watch(Places(tensors=[torch.randn(2, 2), made(torch.randn(2, 2))])) is None
 
 
 def test_tensors_of_many_axes_are_left_to_python() -> None:
@@ -416,7 +459,12 @@ BUILD = "from sizewise import native; print(native.ensure() is not None)"
 @slow
 def test_without_a_compiler_there_is_none_and_all_goes_on(tmp_path: Path) -> None:
     assert run(BUILD, tmp_path, CXX="no-such-compiler") == "False\n"
-    assert run(BUILD, tmp_path, CXX="false") == "False\n"
+    # One whose words are no UTF-8, and one that writes an empty library.
+    for name, words in (("loud", "printf '\\344' >&2; exit 1"), ("empty", 'for last; do :; done; : > "$last"')):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/sh\n{words}\n")
+        script.chmod(0o700)
+        assert run(BUILD, tmp_path, CXX=str(script)) == "False\n"
     assert not list(tmp_path.rglob("*.fast"))
 
 
@@ -432,6 +480,13 @@ def test_it_is_kept_and_a_damaged_file_is_not_used(tmp_path: Path) -> None:
         assert run(BUILD, tmp_path, CXX="false") == "False\n"
     assert run(BUILD, tmp_path) == "True\n"
     assert kept.read_bytes()[32:] == good[32:]
+
+
+@slow
+def test_without_room_for_temporary_files_all_goes_on(tmp_path: Path) -> None:
+    run(BUILD, tmp_path)
+    code = f"import tempfile; tempfile.tempdir = {str(tmp_path / 'gone')!r}; {BUILD}"
+    assert run(code, tmp_path) == "False\n"
 
 
 @slow
@@ -454,6 +509,8 @@ def test_arguments_are_copied_and_filled_up() -> None:
     assert torch.equal(one[:2], first) and not one[2:].any() and torch.equal(two, second)
     with pytest.raises(TypeError, match="number of arguments"):
         copy(first)
+    with pytest.raises(RuntimeError, match="no memory"):
+        copy(torch._efficientzerotensor(2, 3), second)
     strided = torch.randn(3, 4)
     assert copied_in([(strided[:, 1:], strided)]) is None
 

@@ -32,7 +32,9 @@ def _layout(tensor: Any) -> tuple[Any, ...]:
     # Without gradients a Parameter is a tensor; torch.func.functional_call puts tensors in their places.
     kind = torch.Tensor if type(tensor) is nn.Parameter else type(tensor)
     bits = "negative" * tensor.is_neg() + "conjugate" * tensor.is_conj()
-    return kind, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device, bits
+    # A sparse tensor has no strides.
+    strides = tuple(tensor.stride()) if tensor.layout is torch.strided else str(tensor.layout)
+    return kind, tuple(tensor.shape), strides, tensor.dtype, tensor.device, bits
 
 
 class WeightBinding:
@@ -102,9 +104,10 @@ class WeightBinding:
         return found
 
     def _accept(self, tensors: list[Any]) -> None:
-        tensors_alone = all(isinstance(tensor, torch.Tensor) for tensor in tensors)
+        # Of tensors of other layouts torch's own guards end the process.
+        plain = all(isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided for tensor in tensors)
         # Before they are looked at: what changes meanwhile shows in these checks.
-        known = self._checks(tensors) if tensors_alone else self._known
+        known = self._checks(tensors) if plain else self._known
         for path, tensor, layout in zip(self.paths, tensors, self._layouts, strict=True):
             if not isinstance(tensor, torch.Tensor) or _layout(tensor) != layout:
                 raise errors.Stale(owner=self.owner, what=_change(path, layout, tensor))

@@ -57,6 +57,7 @@ struct Question {
 
 struct TensorState {
     PyObject* value;
+    PyTypeObject* type;
     const unsigned char* implementation;
     void* data;
     std::vector<unsigned char> bytes;
@@ -109,8 +110,9 @@ bool add_objects(State& state, PyObject* objects) {
     return true;
 }
 
-// (container, length, ((key, value), ...)) each, with a length of -2 where keys are names of attributes; `missing` stands for no value. No dict has the version 0: each place
-// is looked up at first, since what is said to be there was read earlier.
+// (container, length, ((key, value), ...)) each, with a length of -2 where keys are names of attributes; `missing`
+// stands for no value. A dict of a known length has the places in this order. No dict has the version 0: each place is
+// looked up at first, since what is said to be there was read earlier.
 bool add_groups(State& state, PyObject* groups, PyObject* missing) {
     for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(groups); ++index) {
         PyObject *container, *places;
@@ -147,13 +149,29 @@ bool add_questions(State& state, PyObject* questions) {
     return true;
 }
 
+// False: the tensor has no memory of the usual kind (it is sparse, say), or must not be asked for its own.
+bool find_data(DataPointer data_pointer, PyObject* tensor, void*& found) {
+    try {
+        found = data_pointer(tensor);
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
 bool add_tensors(State& state, PyObject* values) {
     for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(values); ++index) {
         PyObject* value = PyTuple_GET_ITEM(values, index);
+        void* data = nullptr;
+        if (!find_data(state.data_pointer, value, data)) {
+            PyErr_SetString(PyExc_ValueError, "a tensor without a data pointer");
+            return false;
+        }
         hold(state, value);
+        hold(state, reinterpret_cast<PyObject*>(Py_TYPE(value)));
         const unsigned char* found = implementation_of(value, state.offset);
         std::vector<unsigned char> bytes(found + SKIPPED, found + state.size);
-        state.tensors.push_back({value, found, state.data_pointer(value), std::move(bytes)});
+        state.tensors.push_back({value, Py_TYPE(value), found, data, std::move(bytes)});
     }
     return true;
 }
@@ -173,11 +191,16 @@ bool same_objects(const State& state) {
     return true;
 }
 
+// What is raised means that something changed; but not what is meant for the caller, such as KeyboardInterrupt.
+void forget_error() {
+    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+}
+
 bool same_place(const Group& group, const Place& place) {
     if (group.is_dict) {
         PyObject* found = PyDict_GetItemWithError(group.container, place.key);
         if (found == nullptr && PyErr_Occurred()) {
-            PyErr_Clear();
+            forget_error();
             return false;
         }
         return found == place.value;
@@ -185,12 +208,12 @@ bool same_place(const Group& group, const Place& place) {
     PyObject* found = group.is_object ? PyObject_GetAttr(group.container, place.key)
                                       : PyObject_GetItem(group.container, place.key);
     if (group.is_object && found == nullptr) {
-        PyErr_Clear();
+        forget_error();
         return false;
     }
     if (found == nullptr) {
         bool gone = PyErr_ExceptionMatches(PyExc_LookupError);
-        PyErr_Clear();
+        forget_error();
         return gone && place.value == nullptr;
     }
     bool same = found == place.value;
@@ -198,16 +221,26 @@ bool same_place(const Group& group, const Place& place) {
     return same;
 }
 
+// Of a dict that has nothing else in it: who goes through it gets the values in the order in which they were.
+bool same_order(const Group& group) {
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    for (const Place& place : group.places)
+        if (!PyDict_Next(group.container, &position, &key, &value) || value != place.value) return false;
+    return true;
+}
+
 bool same_groups(State& state) {
     for (Group& group : state.groups) {
         uint64_t version = group.is_dict ? version_of(group.container) : 0;
         if (HAS_VERSIONS && group.is_dict && version == group.version) continue;
         if (group.length >= 0 && PyObject_Size(group.container) != group.length) {
-            PyErr_Clear();
+            forget_error();
             return false;
         }
         for (const Place& place : group.places)
             if (!same_place(group, place)) return false;
+        if (group.is_dict && group.length >= 0 && !same_order(group)) return false;
         group.version = version;  // as it was before the places were read
     }
     return true;
@@ -224,7 +257,7 @@ bool same_answers(const State& state) {
         PyObject* answer = PyObject_Vectorcall(question.callable, question.given.data(), question.given.size(), nullptr);
         int same = answer == nullptr ? -1 : PyObject_RichCompareBool(answer, question.answer, Py_EQ);
         Py_XDECREF(answer);
-        if (same < 0) PyErr_Clear();
+        if (same < 0) forget_error();
         if (same != 1) return false;
     }
     return true;
@@ -233,9 +266,10 @@ bool same_answers(const State& state) {
 bool same_tensors(const State& state) {
     for (const TensorState& tensor : state.tensors) {
         const unsigned char* found = implementation_of(tensor.value, state.offset);
-        if (found != tensor.implementation) return false;
+        if (found != tensor.implementation || Py_TYPE(tensor.value) != tensor.type) return false;
         if (std::memcmp(found + SKIPPED, tensor.bytes.data(), tensor.bytes.size()) != 0) return false;
-        if (state.data_pointer(tensor.value) != tensor.data) return false;
+        void* data = nullptr;
+        if (!find_data(state.data_pointer, tensor.value, data) || data != tensor.data) return false;
     }
     return true;
 }
@@ -304,7 +338,7 @@ PyObject* watch_intact(PyObject* object, PyObject*) {
     State* state = reinterpret_cast<Watch*>(object)->state;
     bool same = state != nullptr && same_objects(*state) && same_groups(*state) && all_empty(*state) &&
                 same_answers(*state) && same_tensors(*state);
-    return PyBool_FromLong(same);
+    return PyErr_Occurred() ? nullptr : PyBool_FromLong(same);
 }
 
 PyMethodDef watch_methods[] = {
@@ -537,7 +571,13 @@ PyObject* inputs_copy(PyObject* object, PyObject* const* given, Py_ssize_t count
     for (Py_ssize_t index = 0; index < count; ++index) {
         const Target& target = fill->targets[static_cast<std::size_t>(index)];
         if (target.zero_bytes != 0) std::memset(target.zeros, 0, target.zero_bytes);
-        if (target.bytes != 0) std::memmove(target.to, fill->data_pointer(given[index]), target.bytes);
+        if (target.bytes == 0) continue;
+        void* data = nullptr;
+        if (!find_data(fill->data_pointer, given[index], data) || data == nullptr) {
+            PyErr_SetString(PyExc_RuntimeError, "an argument has no memory");
+            return nullptr;
+        }
+        std::memmove(target.to, data, target.bytes);
     }
     Py_RETURN_NONE;
 }

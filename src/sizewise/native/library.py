@@ -34,8 +34,16 @@ _PATIENCE = 120
 @functools.cache
 def key() -> str:
     """What a library has to be built for: this source, this Python, this kind of machine."""
-    parts = (SOURCE.read_bytes(), str(sysconfig.get_config_var("EXT_SUFFIX")).encode(), platform.machine().encode())
+    parts = (_source(), str(sysconfig.get_config_var("EXT_SUFFIX")).encode(), platform.machine().encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+@functools.cache
+def _source() -> bytes:
+    """What is built, read once; empty where it was not installed, so that nothing is."""
+    with contextlib.suppress(OSError):
+        return SOURCE.read_bytes()
+    return b""
 
 
 def current() -> ModuleType | None:
@@ -50,8 +58,9 @@ def current() -> ModuleType | None:
 def content() -> bytes | None:
     """The library as bytes, as this process has it or as it is kept: behind its digest, which is checked."""
     module = sys.modules.get(_full(key()))
-    if module is not None:
-        found: bytes = module.__dict__[_CONTENT]
+    # Another thread that loads it right now has not put it there yet.
+    found: bytes | None = module.__dict__.get(_CONTENT) if module is not None else None
+    if found is not None:
         return found
     with contextlib.suppress(OSError, files.Unfit):
         kept, _ = files.read(_path(), _MOST)
@@ -68,32 +77,41 @@ def ensure() -> ModuleType | None:
     try:
         library = _built()
     except (OSError, subprocess.SubprocessError) as problem:
-        words = str(getattr(problem, "stderr", None) or problem).strip().splitlines()[:1]
+        said: bytes = getattr(problem, "stderr", None) or str(problem).encode()
+        words = said.decode(errors="replace").strip().splitlines()[:1]
         logger.info("calls are checked in Python, which is slower: no C++ extension (%s)", "".join(words))
         return None
-    with contextlib.suppress(OSError):
-        files.make_folder(_path().parent)
-        files.write(_path(), hashlib.sha256(library).digest() + library)
-    return use(key(), library)
+    module = use(key(), library)
+    if module is not None:
+        with contextlib.suppress(OSError):
+            files.make_folder(_path().parent)
+            files.write(_path(), hashlib.sha256(library).digest() + library)
+    return module
 
 
 def use(wanted: str, library: bytes) -> ModuleType | None:
-    """The extension from its file's bytes, if they are for the ``wanted`` key and that is this process's."""
-    if wanted != key():
-        return None
-    full = _full(wanted)
-    with tempfile.TemporaryDirectory(prefix="sizewise-") as folder:
-        path = Path(folder) / f"{NAME}.so"
-        path.write_bytes(library)
-        loader = importlib.machinery.ExtensionFileLoader(full, str(path))
-        spec = importlib.util.spec_from_loader(full, loader)
-        if spec is None:
-            return None
-        try:
+    """The extension from its file's bytes, if they are for the ``wanted`` key and that is this process's.
+
+    None also where it cannot be loaded: no room for temporary files, or none that may be executed.
+    """
+    return _loaded(_full(wanted), library) if wanted == key() else None
+
+
+# What cannot be loaded once is not tried again at every check that is made.
+@functools.cache
+def _loaded(full: str, library: bytes) -> ModuleType | None:
+    try:
+        with tempfile.TemporaryDirectory(prefix="sizewise-", ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / f"{NAME}.so"
+            path.write_bytes(library)
+            loader = importlib.machinery.ExtensionFileLoader(full, str(path))
+            spec = importlib.util.spec_from_loader(full, loader)
+            if spec is None:
+                return None
             module = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
-        except ImportError:
-            return None
+    except (ImportError, OSError):
+        return None
     module.__dict__[_CONTENT] = library
     return sys.modules.setdefault(full, module)
 
@@ -106,9 +124,8 @@ def _built() -> bytes:
         undefined = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
         include = f"-I{sysconfig.get_paths()['include']}"
         command = [*compiler.split(), "-O2", "-std=c++17", "-shared", "-fPIC", *undefined, include]
-        subprocess.run(
-            [*command, str(SOURCE), "-o", str(path)], check=True, capture_output=True, text=True, timeout=_PATIENCE
-        )
+        command += ["-x", "c++", "-", "-o", str(path)]
+        subprocess.run(command, input=_source(), check=True, capture_output=True, timeout=_PATIENCE)
         return path.read_bytes()
 
 

@@ -26,7 +26,7 @@ class Places:
     attributes: list[tuple[Any, str, Any]] = field(default_factory=list)
     """(object, name, value): the same object, however the attribute is found."""
     whole: list[Any] = field(default_factory=list)
-    """Containers among those of ``items`` that have nothing else in them."""
+    """Containers among those of ``items`` that have nothing else in them; dicts in the order of their ``items``."""
     empty: list[Any] = field(default_factory=list)
     """Dicts that have nothing in them."""
     questions: list[tuple[Callable[..., Any], tuple[Any, ...], Any]] = field(default_factory=list)
@@ -60,7 +60,10 @@ def watch(places: Places) -> Callable[[], bool] | None:
     )
     parts = (places.objects, groups, places.empty, places.questions, places.tensors)
     given = map(tuple, parts)
-    made = extension.Watch(*given, MISSING, known.offset, known.size, known.data_pointer)
+    try:
+        made = extension.Watch(*given, MISSING, known.offset, known.size, known.data_pointer)
+    except ValueError:
+        return None  # a tensor without memory of the usual kind: sparse, fake
     intact: Callable[[], bool] = made.intact
     return intact
 
