@@ -31,6 +31,8 @@ def test_replaced_weights_of_the_same_layout_are_used() -> None:
 
 
 CHANGES = {
+    "hidden parameter": lambda m: vars(m.a).update(weight=torch.randn(8, 4)),
+    "hidden buffer": lambda m: vars(m).update(shift=torch.randn(4)),
     "dtype of one": lambda m: setattr(m.a.weight, "data", m.a.weight.data.double()),
     "dtype of all": lambda m: m.double(),
     "layout": lambda m: setattr(m.a.weight, "data", torch.randn(4, 8).t()),

@@ -21,7 +21,7 @@ from torch import nn
 
 from .errors import state as errors
 from .errors import trace as trace_errors
-from .native import Places, watch
+from .native import MISSING, Places, watch
 from .traced import GraphInput, SourcePath
 from .traced.paths import module_path
 
@@ -51,6 +51,7 @@ class WeightBinding:
         places = [_place(module, item, owner) for item in inputs]
         self._containers = [container for container, _ in places]
         self._keys = [key for _, key in places]
+        self._hiding = [place for item in inputs if (place := _hiding_place(module, item)) is not None]
         tensors: list[Any] = list(map(getitem, self._containers, self._keys))
         self._layouts = [_layout(tensor) for tensor in tensors]
         self._writes = writes
@@ -68,7 +69,9 @@ class WeightBinding:
 
     def _checks(self, tensors: list[Any]) -> tuple[list[Any], Check, Check | None]:
         """``tensors`` with what says that nothing of them changed: their layouts, and all there is to say."""
-        places = Places(items=list(zip(self._containers, self._keys, tensors, strict=True)), tensors=tensors)
+        items: list[tuple[Any, Any, Any]] = list(zip(self._containers, self._keys, tensors, strict=True))
+        items += [(own, name, MISSING) for own, name in self._hiding]
+        places = Places(items=items, tensors=tensors)
         return tensors, _same_layouts(tensors, self._layouts), watch(places) if tensors else None
 
     def fetch(self) -> list[Any]:
@@ -87,7 +90,8 @@ class WeightBinding:
             # List equality takes identical items as equal without asking them; a replaced tensor
             # either differs, or raises because its comparison is no single bool. What an assignment
             # to `.data` changes of the identical tensor, the second check sees.
-            if unchanged is None and tensors == known and same_layouts(*tensors):
+            hidden = any(name in own for own, name in self._hiding)
+            if unchanged is None and not hidden and tensors == known and same_layouts(*tensors):
                 return tensors
         except Exception:
             tensors = self._fetch_slowly()
@@ -104,6 +108,10 @@ class WeightBinding:
         return found
 
     def _accept(self, tensors: list[Any]) -> None:
+        for own, name in self._hiding:
+            if name in own:
+                what = f"an attribute {name!r} in the __dict__ of a module, not there at warm-up, hides its tensor of that name"
+                raise errors.Stale(owner=self.owner, what=what)
         # Of tensors of other layouts torch's own guards end the process.
         plain = all(isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided for tensor in tensors)
         # Before they are looked at: what changes meanwhile shows in these checks.
@@ -190,6 +198,18 @@ def _place(module: nn.Module, item: GraphInput, owner: str) -> tuple[Any, Any]:
     if not isinstance(found, torch.Tensor):
         raise trace_errors.UnboundInput(owner=owner, source=f"self.{module_path(item.steps)}")
     return value, key
+
+
+def _hiding_place(module: nn.Module, item: GraphInput) -> tuple[dict[str, Any], str] | None:
+    """The dict of a module's attributes, and the name of its tensor, which is not to be there: it would come first."""
+    registries = ("_parameters", "_buffers")
+    *above, (_, key) = item.steps
+    if above and above[-1][1] in registries:  # read from the registry itself, as Dynamo's sources are
+        above.pop()
+    value: Any = SourcePath("local", "", tuple(above)).fetch(module)
+    own = vars(value) if isinstance(value, nn.Module) else {}
+    is_registered = any(key in own.get(registry, {}) for registry in registries)
+    return (own, key) if is_registered and key not in own else None
 
 
 def _has(container: Any, key: Any) -> bool:
