@@ -110,7 +110,7 @@ class WeightBinding:
     def _accept(self, tensors: list[Any]) -> None:
         for own, name in self._hiding:
             if name in own:
-                what = f"an attribute {name!r} in the __dict__ of a module, not there at warm-up, hides its tensor of that name"
+                what = f"an attribute {name!r} in a module's __dict__, not there at warm-up, hides its tensor {name!r}"
                 raise errors.Stale(owner=self.owner, what=what)
         # Of tensors of other layouts torch's own guards end the process.
         plain = all(isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided for tensor in tensors)
