@@ -147,7 +147,9 @@ def _collect(path: str, value: Any, found: dict[str, torch.Tensor], seen: set[in
     else:
         own = getattr(value, "__dict__", None) if deep > 2 else None
         entries = list(own.items()) if type(own) is dict else []
-    for name, entry in entries:
+    for index, (name, entry) in enumerate(entries):
+        # Of other keys the text may be anything, an error included.
+        name = name if type(name) is str else index
         _collect(f"{path}.{name}", entry, found, seen, deep - 1)
 
 
